@@ -1,0 +1,1 @@
+//! TiDB keys, rows, column types, metadata and DDL jobs as typed data.

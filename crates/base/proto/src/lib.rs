@@ -1,0 +1,1 @@
+//! Generated protobuf types and gRPC stubs.

@@ -1,0 +1,1 @@
+//! An embedded upstream that speaks the real gRPC protocols of PD and TiKV.

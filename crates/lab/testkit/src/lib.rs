@@ -1,0 +1,1 @@
+//! Recorded histories and what TiDB answered: loading and comparing.

@@ -1,0 +1,1 @@
+//! The CDC adapter: rows become canonical mutations, delivered in order and acknowledged.

@@ -1,0 +1,1 @@
+//! The canonical mutation model: names, validation and fingerprints shared by adapter and fabric.

@@ -1,0 +1,1 @@
+//! A raw change plus its table becomes a typed row event.

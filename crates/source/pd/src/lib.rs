@@ -1,0 +1,1 @@
+//! A client of the placement driver: timestamps, regions, stores, keyspaces and GC barriers.

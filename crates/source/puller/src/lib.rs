@@ -1,0 +1,1 @@
+//! The change feed client: regions, prewrite/commit matching and resolved timestamps.

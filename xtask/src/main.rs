@@ -1,0 +1,2 @@
+//! The project toolbox.
+fn main() {}
