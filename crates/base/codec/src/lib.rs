@@ -1,1 +1,3 @@
 //! TiDB keys, rows, column types, metadata and DDL jobs as typed data.
+
+pub mod meta;
