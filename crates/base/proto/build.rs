@@ -15,6 +15,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     tonic_prost_build::configure()
         // Row values are shared slices of the message they came in, not copies.
         .bytes(".")
+        // Canonical encodings of the search contract need an order that does not depend on a hash seed.
+        .btree_map(".searchfabric.v1")
         .include_file("packages.rs")
         .emit_rerun_if_changed(false)
         .compile_fds(compiler.file_descriptor_set())?;
