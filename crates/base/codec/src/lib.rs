@@ -1,3 +1,5 @@
 //! TiDB keys, rows, column types, metadata and DDL jobs as typed data.
 
+pub mod ddl;
+pub mod event;
 pub mod meta;

@@ -20,7 +20,7 @@ pub use column::{
 pub use database::{DbInfo, PolicyRef};
 pub use index::{FkAction, FkInfo, IndexColumn, IndexInfo, IndexType};
 pub use json::MetaError;
-pub(crate) use json::{base64_bytes, lenient, list, number_enum};
+pub(crate) use json::{base64_bytes, lenient, list, number_enum, parse};
 pub use name::CiName;
 pub use object::{
     ConstraintInfo, SequenceInfo, SoftdeleteInfo, TiFlashReplica, TtlInfo, ViewDefiner, ViewInfo,
