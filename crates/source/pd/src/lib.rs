@@ -10,8 +10,10 @@ mod client;
 mod error;
 mod gc;
 mod keyspace;
+mod members;
 mod region;
 mod store;
+mod tso;
 
 pub use client::{PdClient, PdOptions};
 pub use error::PdError;
