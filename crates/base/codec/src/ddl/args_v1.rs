@@ -189,3 +189,116 @@ fn drop_index(items: &Items) -> Decoded<JobArgs> {
 fn foreign_key(fk_info: Option<FkInfo>, fk_name: CiName) -> JobArgs {
     JobArgs::ForeignKey(Box::new(ForeignKeyArgs { fk_info, fk_name }))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ddl::Job;
+
+    /// Expected shapes are those of `reference/tidb-schema-and-ddl.md` §2.2, columns "v1 array" and "v2 keys".
+    fn args(action: u8, version: i64, raw: &str) -> JobArgs {
+        let job = format!(r#"{{"id":9,"type":{action},"version":{version},"state":4,"raw_args":{raw}}}"#);
+        Job::parse(job.as_bytes()).expect("a job").args().expect("its arguments")
+    }
+
+    /// Both formats say the same.
+    fn same(action: u8, v1: &str, v2: &str) -> JobArgs {
+        let (first, second) = (args(action, 1, v1), args(action, 2, v2));
+        assert_eq!(first, second, "action {action}");
+        assert!(!matches!(first, JobArgs::Untyped | JobArgs::Absent), "action {action}");
+        first
+    }
+
+    #[test]
+    fn arguments_of_databases_and_creations_are_the_same_in_both_formats() {
+        let db = r#"{"id":3,"db_name":{"O":"D","L":"d"}}"#;
+        same(1, &format!("[{db}]"), &format!(r#"{{"db_info":{db}}}"#));
+        same(2, "[[5,6]]", r#"{"all_dropped_table_ids":[5,6]}"#);
+        same(26, r#"["utf8mb4","utf8mb4_bin"]"#, r#"{"to_charset":"utf8mb4","to_collate":"utf8mb4_bin"}"#);
+        let table = r#"{"id":7,"name":{"O":"t","L":"t"}}"#;
+        same(3, &format!("[{table},true]"), &format!(r#"{{"table_info":{table},"fk_check":true}}"#));
+        same(
+            21,
+            &format!("[{table},true,4]"),
+            &format!(r#"{{"table_info":{table},"on_exist_replace":true,"old_view_tbl_id":4}}"#),
+        );
+        same(60, &format!("[[{table}],false]"), &format!(r#"{{"tables":[{{"table_info":{table}}}]}}"#));
+    }
+
+    #[test]
+    fn submitted_arguments_of_a_drop_are_not_taken_for_finished_ones() {
+        assert_eq!(args(2, 1, "[true]"), JobArgs::DropSchema(DropSchemaArgs::default()));
+        same(4, r#"["dA==",[5,6],["rule"]]"#, r#"{"start_key":"dA==","old_partition_ids":[5,6]}"#);
+        let submitted = args(4, 1, r#"[[{"Schema":{"O":"d"},"Name":{"O":"t"}}],true]"#);
+        assert_eq!(submitted, JobArgs::DropTable(DropTableArgs::default()));
+    }
+
+    #[test]
+    fn arguments_of_truncations_and_partitions_are_the_same_in_both_formats() {
+        same(11, "[132,true,[169,170],2]", r#"{"new_table_id":132,"new_partition_ids":[169,170]}"#);
+        same(11, r#"["dA==",[159,160]]"#, r#"{"old_partition_ids":[159,160]}"#);
+        same(23, "[[159],[166]]", r#"{"old_partition_ids":[159],"new_partition_ids":[166]}"#);
+        same(23, "[[159]]", r#"{"old_partition_ids":[159]}"#);
+        let part = r#"{"type":1,"definitions":[{"id":8,"name":"p"}],"num":1}"#;
+        same(19, &format!("[{part}]"), &format!(r#"{{"part_info":{part}}}"#));
+        same(20, r#"[["p3"]]"#, r#"{"part_names":[{"O":"p3","L":"p3"}]}"#);
+        same(
+            64,
+            &format!(r#"[["p1","p2"],{part}]"#),
+            &format!(r#"{{"part_names":["p1","p2"],"part_info":{part}}}"#),
+        );
+        same(64, "[[170,171],[]]", r#"{"old_physical_tbl_ids":[170,171]}"#);
+        same(
+            42,
+            r#"[169,114,168,"p0",true]"#,
+            r#"{"partition_id":169,"pt_schema_id":114,"pt_table_id":168,"partition_name":"p0","with_validation":true}"#,
+        );
+    }
+
+    #[test]
+    fn arguments_of_renames_are_the_same_in_both_formats() {
+        same(
+            14,
+            r#"[114,{"O":"T2","L":"t2"},{"O":"d1","L":"d1"}]"#,
+            r#"{"old_schema_id":114,"new_table_name":"T2","old_schema_name":"d1"}"#,
+        );
+        let pair = r#"{"old_schema_id":1,"old_schema_name":"d","old_table_name":"a","new_schema_id":2,
+            "new_table_name":"b","table_id":9}"#;
+        same(47, r#"[[1],[2],["b"],[9],["d"],["a"]]"#, &format!(r#"{{"rename_table_infos":[{pair}]}}"#));
+        let JobArgs::Rename(pairs) = args(47, 1, r#"[[1],[2],["b"],[9],["d"]]"#) else { unreachable!() };
+        assert_eq!(pairs.len(), 1, "versions up to 8.1 may lack the old table names");
+        assert!(pairs.iter().all(|pair| pair.old_table_name.is_empty() && pair.table_id == TableId(9)));
+    }
+
+    #[test]
+    fn arguments_of_indexes_and_foreign_keys_are_the_same_in_both_formats() {
+        same(
+            7,
+            r#"[true,{"O":"uk","L":"uk"},[],null,[],false]"#,
+            r#"{"index_args":[{"unique":true,"index_name":"uk"}]}"#,
+        );
+        same(
+            7,
+            r#"[[true,false],["uk","ix"],[]]"#,
+            r#"{"index_args":[{"unique":true,"index_name":"uk"},{"index_name":"ix"}]}"#,
+        );
+        same(7, "[[3,4],[false,false],[],[]]", r#"{"index_args":[{"index_id":3},{"index_id":4}]}"#);
+        same(7, "[3,false,[]]", r#"{"index_args":[{"index_id":3}]}"#);
+        same(
+            8,
+            r#"["ix",true,3,[],false]"#,
+            r#"{"index_args":[{"index_name":"ix","if_exist":true,"index_id":3}]}"#,
+        );
+        same(18, r#"["a","b"]"#, r#"{"index_args":[{"index_name":"a"},{"index_name":"b"}]}"#);
+        same(9, r#"[{"id":1,"fk_name":"f"},true]"#, r#"{"fk_info":{"id":1,"fk_name":"f"},"fk_check":true}"#);
+        same(10, r#"["f"]"#, r#"{"fk_name":"f"}"#);
+    }
+
+    #[test]
+    fn null_arguments_are_absent_and_damaged_ones_are_errors() {
+        assert_eq!(args(3, 1, "null"), JobArgs::Absent);
+        assert_eq!(args(3, 2, "null"), JobArgs::Absent);
+        let job = Job::parse(br#"{"type":14,"version":1,"raw_args":["x"]}"#).expect("a job");
+        assert_eq!(job.args().expect_err("a name where an id belongs").what, "DDL job arguments");
+    }
+}

@@ -1,7 +1,5 @@
 //! The job record.
 
-use std::borrow::Cow;
-
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tidegate_core::{JobId, SchemaId, StartTs, TableId};
@@ -171,11 +169,7 @@ pub struct SubJob {
 impl Job {
     /// Reads the JSON of a `job_meta` column.
     pub fn parse(json: &[u8]) -> Result<Self, MetaError> {
-        // A session variable or warning may hold bytes that are not UTF-8; nothing we read does.
-        match String::from_utf8_lossy(json) {
-            Cow::Borrowed(_) => parse("DDL job", json),
-            Cow::Owned(repaired) => parse("DDL job", repaired.as_bytes()),
-        }
+        parse("DDL job", json)
     }
 
     /// The job as JSON, for writing job rows.

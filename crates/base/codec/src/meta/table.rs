@@ -259,3 +259,130 @@ impl TableInfo {
             && !self.indexes.iter().any(|index| index.is_unique && !index.is_primary)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::meta::{DefaultValue, SqlType};
+
+    /// `reference/tidb-schema-and-ddl.md` §1.12, the full form: a composite clustered key whose order differs
+    /// from the columns'.
+    const COMPOSITE: &str = r#"{"id":114,"name":{"O":"a1","L":"a1"},"charset":"utf8mb4","collate":"utf8mb4_bin",
+        "cols":[
+        {"id":1,"name":{"O":"a","L":"a"},"offset":0,"origin_default":null,"origin_default_bit":null,
+         "default":null,"default_bit":null,"default_is_expr":false,"generated_expr_string":"",
+         "generated_stored":false,"dependences":null,"type":{"Tp":3,"Flag":4099,"Flen":11,"Decimal":0,
+         "Charset":"binary","Collate":"binary","Elems":null,"ElemsIsBinaryLit":null,"Array":false},
+         "state":5,"comment":"","hidden":false,"change_state_info":null,"version":2},
+        {"id":2,"name":"b","offset":1,"type":{"Tp":15,"Flag":4099,"Flen":10,"Charset":"utf8mb4",
+         "Collate":"utf8mb4_bin"},"state":5,"version":2},
+        {"id":3,"name":"c","offset":2,"type":{"Tp":246,"Flen":10,"Decimal":2},"state":5,"version":2}],
+        "index_info":[{"id":1,"idx_name":{"O":"PRIMARY","L":"primary"},"tbl_name":{"O":"","L":""},
+         "idx_cols":[{"name":{"O":"b","L":"b"},"offset":1,"length":-1},
+                     {"name":{"O":"a","L":"a"},"offset":0,"length":-1}],
+         "state":5,"backfill_state":0,"comment":"","index_type":1,"is_unique":true,"is_primary":true,
+         "is_invisible":false,"is_global":false,"mv_index":false,"vector_index":null,"inverted_index":null,
+         "full_text_index":null,"condition_expr_string":""}],
+        "constraint_info":null,"fk_info":null,"state":5,"pk_is_handle":false,"is_common_handle":true,
+        "common_handle_version":1,"comment":"","max_col_id":3,"max_idx_id":1,
+        "update_timestamp":470828956532080640,"ShardRowIDBits":0,"partition":null,"view":null,"sequence":null,
+        "Lock":null,"version":5,"tiflash_replica":null,"some_later_key":{"x":[1,2]}}"#;
+
+    fn table(json: &str) -> TableInfo {
+        TableInfo::parse(json.as_bytes()).expect("a table")
+    }
+
+    #[test]
+    fn the_full_form_of_the_reference_is_read() {
+        let table = table(COMPOSITE);
+        assert_eq!(table.update_timestamp, Ts::new(470_828_956_532_080_640));
+        let HandleKind::Common(primary) = table.handle_kind() else { unreachable!("a common handle") };
+        assert!(primary.name.is("PRIMARY") && primary.columns.iter().all(|column| !column.is_prefix()));
+        assert_eq!(table.handle_key(), Some(vec![1, 0]), "b first: the index's order, not the columns'");
+        assert_eq!(
+            table.public_columns().map(|(_, column)| column.name.as_str()).collect::<Vec<_>>(),
+            ["a", "b", "c"]
+        );
+        let tenth =
+            table.column_by_name("C").map(|(_, column)| (column.field_type.tp, column.field_type.decimal));
+        assert_eq!(tenth, Some((SqlType::Decimal, 2)));
+        assert_eq!(table.physical_ids(), [TableId(114)]);
+    }
+
+    #[test]
+    fn what_is_read_is_written_back_and_read_the_same() {
+        let table = table(COMPOSITE);
+        let json = serde_json::to_vec(&table).expect("a table is JSON");
+        assert_eq!(TableInfo::parse(&json).expect("our own JSON"), table);
+        let text = String::from_utf8(json).expect("JSON is text");
+        assert!(text.contains(r#""dependences":null"#) && text.contains(r#""fk_info":null"#));
+    }
+
+    #[test]
+    fn partitions_count_only_where_they_are_enabled() {
+        let parts = |enable: bool| {
+            table(&format!(
+                r#"{{"id":118,"partition":{{"type":2,"expr":"`id`","enable":{enable},"num":2,
+                "definitions":[{{"id":119,"name":"p0"}},{{"id":120,"name":"p1"}}]}}}}"#
+            ))
+        };
+        assert_eq!(parts(true).physical_ids(), [TableId(119), TableId(120)]);
+        assert_eq!(parts(false).physical_ids(), [TableId(118)]);
+    }
+
+    #[test]
+    fn bit_defaults_come_from_their_base64_twin_and_old_numeric_defaults_are_read() {
+        let table = table(
+            r#"{"cols":[{"name":"b","default":"\u0005","default_bit":"BQ==","type":{"Tp":16,"Flag":32,"Flen":9}},
+                {"name":"n","default":7,"origin_default":null}]}"#,
+        );
+        let (_, bit) = table.column_by_name("b").expect("b");
+        assert_eq!(bit.default_bit.as_deref(), Some(&[5][..]));
+        let (_, number) = table.column_by_name("n").expect("n");
+        assert_eq!(number.default.as_ref().map(DefaultValue::as_text).as_deref(), Some("7"));
+    }
+
+    /// A table whose columns `a` and `c` are NOT NULL and `b` is not, with the given indexes and flags.
+    fn keyed(rest: &str) -> Option<Vec<usize>> {
+        let column = |nth: usize, name: &str, flag: u32| {
+            format!(
+                r#"{{"id":{},"name":"{name}","offset":{nth},"type":{{"Tp":3,"Flag":{flag}}},"state":5}}"#,
+                nth + 1
+            )
+        };
+        let columns = [column(0, "a", 3), column(1, "b", 0), column(2, "c", 1)].join(",");
+        table(&format!(r#"{{"cols":[{columns}],{rest}}}"#)).handle_key()
+    }
+
+    fn index(id: i64, columns: &[usize], rest: &str) -> String {
+        let parts = columns.iter().map(|offset| format!(r#"{{"offset":{offset},"length":-1}}"#));
+        let parts = parts.collect::<Vec<_>>().join(",");
+        format!(r#"{{"id":{id},"idx_cols":[{parts}],"state":5{rest}}}"#)
+    }
+
+    /// The order of `reference/tidb-schema-and-ddl.md` §10.
+    #[test]
+    fn the_handle_key_is_the_first_that_identifies_every_row() {
+        let unique = r#","is_unique":true"#;
+        let primary = r#","is_unique":true,"is_primary":true"#;
+        let indexes = |list: &[String]| format!(r#""index_info":[{}]"#, list.join(","));
+        assert_eq!(keyed(r#""pk_is_handle":true"#), Some(vec![0]));
+        let secondary_primary = indexes(&[index(1, &[2], unique), index(2, &[2, 0], primary)]);
+        assert_eq!(keyed(&secondary_primary), Some(vec![2, 0]), "a primary key beats shorter unique ones");
+        let nullable = indexes(&[index(1, &[1], unique), index(2, &[2, 0], unique)]);
+        assert_eq!(keyed(&nullable), Some(vec![2, 0]), "a unique index with a nullable column is none");
+        let tie = indexes(&[index(4, &[2], unique), index(3, &[0], unique), index(2, &[0, 2], unique)]);
+        assert_eq!(keyed(&tie), Some(vec![0]), "fewest columns, then the smallest id");
+        let half_built = indexes(&[index(1, &[0], unique).replace(r#""state":5"#, r#""state":2"#)]);
+        assert_eq!(keyed(&half_built), None, "an index in flight is not unique yet");
+        assert_eq!(keyed(&indexes(&[index(1, &[0], "")])), None);
+    }
+
+    #[test]
+    fn views_are_eligible_sequences_never_and_tables_by_their_keys() {
+        assert!(table(r#"{"view":{"view_select":"select 1"}}"#).is_eligible());
+        assert!(!table(r#"{"sequence":{"sequence_start":1}}"#).is_eligible());
+        assert!(table(COMPOSITE).is_eligible());
+        assert!(!table(r#"{"cols":[{"name":"a","state":5}]}"#).is_eligible());
+    }
+}
