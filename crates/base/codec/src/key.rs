@@ -289,11 +289,7 @@ mod tests {
             (T45, Handle::Int(-1), "74800000000000002d5f727fffffffffffffff"),
             (T45, Handle::Int(u64::MAX.cast_signed()), "74800000000000002d5f727fffffffffffffff"),
             (DDL_JOB_TABLE, Handle::Int(131), "748000fffffffffffe5f728000000000000083"),
-            (
-                T45,
-                Handle::Common(&common),
-                "74800000000000002d5f72016162630000000000fa038000000000000007",
-            ),
+            (T45, Handle::Common(&common), "74800000000000002d5f72016162630000000000fa038000000000000007"),
         ];
         for (table_id, handle, encoded) in cases {
             let key = record_key(None, table_id, &handle);

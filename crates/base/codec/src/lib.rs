@@ -1,5 +1,20 @@
 //! TiDB keys, rows, column types, metadata and DDL jobs as typed data.
 
+pub mod datum;
 pub mod ddl;
+pub mod decimal;
 pub mod event;
+pub mod float_text;
+pub mod json;
+pub mod key;
+pub mod memcomparable;
 pub mod meta;
+pub mod meta_key;
+mod reader;
+pub mod row;
+#[cfg(test)]
+mod testing;
+pub mod text;
+pub mod time;
+pub mod value;
+pub mod vector;

@@ -107,7 +107,8 @@ fn decode_groups(encoded: &[u8], mask: u8) -> Result<(Vec<u8>, &[u8]), KeyError>
     let mut offset = 0;
     for (group, marker) in groups(encoded, mask) {
         let padding = usize::from(FULL - marker);
-        let data = GROUP.checked_sub(padding).ok_or(KeyError::BadMarker { marker, offset: offset + GROUP })?;
+        let data =
+            GROUP.checked_sub(padding).ok_or(KeyError::BadMarker { marker, offset: offset + GROUP })?;
         let (data, pad) = group.split_at(data);
         if pad.iter().any(|byte| byte ^ mask != 0) {
             return Err(KeyError::BadPadding { offset });

@@ -213,7 +213,11 @@ mod tests {
     #[test]
     fn keys_of_the_reference_are_built_and_classified() {
         let cases = [
-            (next_global_id(), "6d4e657874476c6f62ff616c494400000000fb0000000000000073", MetaEntry::NextGlobalId),
+            (
+                next_global_id(),
+                "6d4e657874476c6f62ff616c494400000000fb0000000000000073",
+                MetaEntry::NextGlobalId,
+            ),
             (
                 schema_version(),
                 "6d536368656d615665ff7273696f6e4b6579ff0000000000000000f70000000000000073",

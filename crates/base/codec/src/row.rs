@@ -1,0 +1,248 @@
+//! Row values: a borrowed view that decodes one column at a time, in both formats
+//! (`reference/tidb-keys-and-rows.md` §4–§6).
+
+mod cell;
+mod checksum;
+mod defaults;
+mod layout;
+mod v1;
+mod v2;
+
+use std::borrow::Cow;
+use std::fmt;
+
+use tidegate_core::{Diagnostic, ErrorClass, TableId};
+
+use crate::datum;
+use crate::key::{Handle, KeyError};
+use crate::meta::{ColumnInfo, TableInfo};
+use crate::value::Value;
+
+pub use cell::CellError;
+pub(crate) use cell::CellKind;
+pub use checksum::{Checksum, ChecksumError};
+pub use layout::TableLayout;
+pub(crate) use layout::{HandlePart, Missing};
+
+/// A row's value could not be decoded. Carries no value bytes: row contents never reach a log (I11).
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct DecodeError {
+    /// The table's name.
+    pub table: String,
+    /// Its logical id.
+    pub table_id: TableId,
+    /// The column's name; `None` when the row as a whole is damaged.
+    pub column: Option<String>,
+    /// Byte offset in the row value (in the handle, for a key column).
+    pub offset: usize,
+    /// What is wrong.
+    #[source]
+    pub reason: CellError,
+}
+
+impl fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot decode row of table {} (id {})", self.table, self.table_id)?;
+        if let Some(column) = &self.column {
+            write!(f, ", column {column}")?;
+        }
+        write!(f, ", at byte {}: {}", self.offset, self.reason)
+    }
+}
+
+impl Diagnostic for DecodeError {
+    fn code(&self) -> &'static str {
+        "TG-CODEC-002"
+    }
+
+    fn class(&self) -> ErrorClass {
+        ErrorClass::Corrupt
+    }
+
+    fn hint(&self) -> Option<Cow<'static, str>> {
+        Some("check that the table's schema is the one in force at the row's commit timestamp".into())
+    }
+}
+
+/// Where a column's bytes are, before they are decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Found<'a> {
+    /// A cell of format v2 and its offset in the row value.
+    Cell(&'a [u8], usize),
+    /// A datum of format v1 and its offset in the row value.
+    Datum(&'a [u8], usize),
+    /// The row says NULL.
+    Null,
+    /// The row does not mention the column.
+    Absent,
+    /// The row's structure is damaged at this offset.
+    Damaged(usize),
+}
+
+/// The two row formats.
+#[derive(Clone, Copy, Debug)]
+enum Format<'a> {
+    V1(v1::Row<'a>),
+    V2(v2::Row<'a>),
+}
+
+/// One row: handle and value, with the table they belong to. Cheap to copy; decodes a column when asked.
+#[derive(Clone, Copy, Debug)]
+pub struct RowView<'a> {
+    layout: &'a TableLayout,
+    handle: Handle<'a>,
+    value: &'a [u8],
+    format: Format<'a>,
+}
+
+impl<'a> RowView<'a> {
+    #[inline]
+    pub(crate) fn parse(
+        layout: &'a TableLayout,
+        handle: Handle<'a>,
+        value: &'a [u8],
+    ) -> Result<Self, DecodeError> {
+        let format = match value.first() {
+            Some(&v2::MARKER) => v2::Row::parse(value).map(Format::V2),
+            Some(_) => Some(Format::V1(v1::Row::new(value))),
+            None => None,
+        };
+        match format {
+            Some(format) => Ok(Self { layout, handle, value, format }),
+            None => Err(layout.error(None, 0, CellError::Header)),
+        }
+    }
+
+    /// The table's cached layout.
+    pub const fn layout(&self) -> &'a TableLayout {
+        self.layout
+    }
+
+    /// The table.
+    pub fn table(&self) -> &'a TableInfo {
+        self.layout.table()
+    }
+
+    /// The row's handle.
+    pub const fn handle(&self) -> Handle<'a> {
+        self.handle
+    }
+
+    /// The encoded row value.
+    pub const fn value(&self) -> &'a [u8] {
+        self.value
+    }
+
+    /// The value of the column at `index` of [`TableInfo::columns`]. Decodes that column only.
+    ///
+    /// What the value says is taken first; then the key, for columns of the handle (it may hold a damaged
+    /// copy); then the default of columns added after the row was written. Virtual generated columns are
+    /// [`Value::Virtual`]; see [`Self::selected`].
+    ///
+    /// # Errors
+    /// The bytes are no value of the column's type, or there is no such column.
+    #[inline]
+    pub fn column(&self, index: usize) -> Result<Value<'a>, DecodeError> {
+        let Some((plan, info)) = self.layout.column(index) else {
+            return Err(self.layout.error(None, 0, CellError::NoSuchColumn));
+        };
+        if plan.is_virtual {
+            return Ok(Value::Virtual);
+        }
+        let found = match &self.format {
+            Format::V1(row) => row.find(info.id.get()),
+            Format::V2(row) => row.find(plan.id, plan.slot),
+        };
+        match found {
+            Found::Cell(bytes, offset) => {
+                plan.kind.decode(info, bytes).map_err(|reason| self.layout.error(Some(index), offset, reason))
+            }
+            other => self.column_elsewhere(index, other),
+        }
+    }
+
+    /// The rarer cases of [`Self::column`], out of the way of the common one.
+    fn column_elsewhere(&self, index: usize, found: Found<'a>) -> Result<Value<'a>, DecodeError> {
+        let Some((plan, info)) = self.layout.column(index) else { return Ok(Value::Null) };
+        let fail = |offset: usize, reason: CellError| self.layout.error(Some(index), offset, reason);
+        match (found, plan.handle) {
+            (Found::Cell(bytes, offset), _) => plan.kind.decode(info, bytes).map_err(|e| fail(offset, e)),
+            (Found::Datum(bytes, offset), _) => {
+                let decoded = datum::decode(bytes).map_err(CellError::from);
+                decoded.and_then(|(datum, _)| plan.kind.from_datum(info, datum)).map_err(|e| fail(offset, e))
+            }
+            (Found::Damaged(offset), _) => Err(fail(offset, CellError::Offsets)),
+            (Found::Null | Found::Absent, Some(part)) => self
+                .from_handle(part)
+                .and_then(|datum| plan.kind.from_datum(info, datum))
+                .map_err(|e| fail(0, e)),
+            (Found::Null, None) => Ok(Value::Null),
+            (Found::Absent, None) => match &plan.missing {
+                Missing::Null => Ok(Value::Null),
+                Missing::Cell(cell) => plan.kind.decode(info, cell).map_err(|e| fail(0, e)),
+                Missing::Unusable => Err(fail(0, CellError::Default)),
+            },
+        }
+    }
+
+    /// The datum of the handle that a key column has there.
+    fn from_handle(&self, part: HandlePart) -> Result<datum::Datum<'a>, CellError> {
+        match (part, self.handle) {
+            (HandlePart::Int, Handle::Int(id)) => Ok(datum::Datum::Int(id)),
+            (HandlePart::Common(position), Handle::Common(mut datums)) => {
+                for _ in 0..position {
+                    datums = datum::split(datums)?.1;
+                }
+                Ok(datum::decode(datums)?.0)
+            }
+            _ => Err(CellError::HandleKind),
+        }
+    }
+
+    /// The value of the column `name`, in any case; `None` when the table has no such column.
+    ///
+    /// # Errors
+    /// As [`Self::column`].
+    pub fn by_name(&self, name: &str) -> Result<Option<Value<'a>>, DecodeError> {
+        self.layout.column_index(name).map(|index| self.column(index)).transpose()
+    }
+
+    /// The columns that SQL can name, in declaration order, with their values; virtual generated ones are
+    /// [`Value::Virtual`].
+    pub fn columns(&self) -> impl Iterator<Item = (&'a ColumnInfo, Result<Value<'a>, DecodeError>)> + '_ {
+        let row = *self;
+        self.layout.table().public_columns().map(move |(index, info)| (info, row.column(index)))
+    }
+
+    /// The checksum that the row carries, if any (`reference/tidb-keys-and-rows.md` §8).
+    ///
+    /// # Errors
+    /// The section is damaged.
+    pub fn checksum(&self) -> Result<Option<Checksum>, ChecksumError> {
+        match &self.format {
+            Format::V1(_) => Ok(None),
+            Format::V2(row) => Checksum::read(row),
+        }
+    }
+
+    /// Verifies the checksum that the row carries; `raw_key` is the whole record key, without keyspace
+    /// prefix, which version 1 covers. A row without one is sound.
+    ///
+    /// # Errors
+    /// The section is damaged or the sum does not match.
+    pub fn verify_checksum(&self, raw_key: &[u8]) -> Result<(), ChecksumError> {
+        match self.checksum()? {
+            Some(checksum) => checksum.verify(self, raw_key),
+            None => Ok(()),
+        }
+    }
+}
+
+impl From<KeyError> for CellError {
+    fn from(error: KeyError) -> Self {
+        Self::Datum(error)
+    }
+}
+
+#[cfg(test)]
+mod tests;
