@@ -10,7 +10,8 @@ use tidegate_proto::searchfabric::v1::SfError;
 pub use tidegate_proto::searchfabric::v1::SfErrorCode;
 use tonic::{Code, Status};
 
-/// A rule of the contract was broken. `Display` gives `path: detail`; the detail never holds a value of a row (I11).
+/// A rule of the contract was broken. `Display` gives `path: detail`; the detail never holds a value of a row
+/// (I11).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Breach {
     code: SfErrorCode,

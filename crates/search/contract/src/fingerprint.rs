@@ -1,9 +1,9 @@
 //! Fingerprints: BLAKE3-256 over a canonical byte form, so that every language and every retry agrees
-//! (`spec/cdc-adapter.md` §5.2). The byte form is defined in `docs/search-contract.md`; `vectors/fingerprints.json` holds examples to
-//! check against.
+//! (`spec/cdc-adapter.md` §5.2). The byte form is defined in `docs/search-contract.md`;
+//! `vectors/fingerprints.json` holds examples to check against.
 //!
-//! In short: numbers little-endian, text and bytes with a 64-bit length before them, a tag byte before each value, floats in
-//! canonical bits, map keys in ascending byte order.
+//! In short: numbers little-endian, text and bytes with a 64-bit length before them, a tag byte before each
+//! value, floats in canonical bits, map keys in ascending byte order.
 
 use std::fmt;
 
@@ -70,7 +70,8 @@ impl fmt::Debug for Fingerprint {
     }
 }
 
-/// The fingerprint of a batch's content. `meta`, epoch and sequence number, `batch_id`, `policy`, `resume_token` and
+/// The fingerprint of a batch's content. `meta`, epoch and sequence number, `batch_id`, `policy`,
+/// `resume_token` and
 /// `RowMutation.commit_ts` do not take part.
 pub fn batch_fingerprint(batch: &MutationBatch) -> Fingerprint {
     let mut form = Form::default();
@@ -87,8 +88,8 @@ pub fn batch_fingerprint(batch: &MutationBatch) -> Fingerprint {
     form.finish()
 }
 
-/// The fingerprint of what a row mutation says about its document, without version and schema version: two mutations
-/// of one document at one `commit_ts` must have the same.
+/// The fingerprint of what a row mutation says about its document, without version and schema version: two
+/// mutations of one document at one `commit_ts` must have the same.
 pub fn row_digest(row: &RowMutation) -> Fingerprint {
     let mut form = Form::default();
     form.text(ROW_DOMAIN);

@@ -1,5 +1,5 @@
-//! Canonical IEEE 754 bits for hashing (`spec/cdc-adapter.md` §5.2): −0 becomes +0, every NaN becomes the quiet NaN
-//! without payload. Bits are written little-endian by the caller.
+//! Canonical IEEE 754 bits for hashing (`spec/cdc-adapter.md` §5.2): −0 becomes +0, every NaN becomes the
+//! quiet NaN without payload. Bits are written little-endian by the caller.
 
 const F16_EXPONENT: u16 = 0x7C00;
 const F16_FRACTION: u16 = 0x03FF;

@@ -1,6 +1,6 @@
 //! The canonical text of a JSON value: no insignificant whitespace, object keys in byte order, the shortest
-//! escapes, −0.0 written as 0.0. Integers stay integers and doubles stay doubles (`1` and `1.0` differ), so the text
-//! is reversible. Depth is limited before anything recurses (`spec/cdc-adapter.md` §4.3).
+//! escapes, −0.0 written as 0.0. Integers stay integers and doubles stay doubles (`1` and `1.0` differ), so
+//! the text is reversible. Depth is limited before anything recurses (`spec/cdc-adapter.md` §4.3).
 
 use serde_json::{Map, Value};
 

@@ -1,5 +1,5 @@
-//! Every limit of the contract, with its reason. Identifiers count Unicode scalar values, as the specification does
-//! (`spec/cdc-adapter.md` §5.3); nothing is ever cut or hashed to fit.
+//! Every limit of the contract, with its reason. Identifiers count Unicode scalar values, as the
+//! specification does (`spec/cdc-adapter.md` §5.3); nothing is ever cut or hashed to fit.
 
 use crate::error::{Breach, SfErrorCode};
 

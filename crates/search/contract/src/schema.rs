@@ -1,5 +1,5 @@
-//! Collection schemas: rules of a definition, the compiled form that checks rows, and the difference between two
-//! definitions.
+//! Collection schemas: rules of a definition, the compiled form that checks rows, and the difference between
+//! two definitions.
 
 mod definition;
 mod diff;
@@ -15,7 +15,8 @@ pub use diff::{check_successor, classify};
 
 use crate::error::{Breach, SfErrorCode};
 
-/// The token that stands for "no generation yet" in the fence of a collection's first schema (`spec/mini-cdc.md` §5.5).
+/// The token that stands for "no generation yet" in the fence of a collection's first schema
+/// (`spec/mini-cdc.md` §5.5).
 pub const INITIAL_GENERATION: &str = "__initial__";
 
 /// A definition compiled for checking rows. Cheap to share behind an `Arc`; lookups do not allocate.

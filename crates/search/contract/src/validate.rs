@@ -23,8 +23,8 @@ fn required<'a, T>(part: Option<&'a T>, path: &str) -> Result<&'a T, Breach> {
     part.ok_or_else(|| invalid(path, "is missing"))
 }
 
-/// Checks the form of a batch, that its fingerprint is that of its content, and that it comes from a change feed. Returns the
-/// fingerprint.
+/// Checks the form of a batch, that its fingerprint is that of its content, and that it comes from a change
+/// feed. Returns the fingerprint.
 ///
 /// # Errors
 /// The first rule broken, with its path.

@@ -9,7 +9,8 @@ use tidegate_proto::searchfabric::v1::{
 use super::invalid;
 use crate::error::Breach;
 
-/// The update policy that the difference between two definitions calls for. `prev` is `None` for the first generation.
+/// The update policy that the difference between two definitions calls for. `prev` is `None` for the first
+/// generation.
 pub fn classify(
     prev: Option<&CollectionSchemaDefinition>,
     next: &CollectionSchemaDefinition,

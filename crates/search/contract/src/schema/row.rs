@@ -11,8 +11,8 @@ use crate::float::f16_is_finite;
 use crate::json;
 
 impl Schema {
-    /// Checks a row mutation that was made under this schema, which has the version `schema_version`. The row's form is assumed
-    /// to be checked ([`crate::validate::check_batch`]).
+    /// Checks a row mutation that was made under this schema, which has the version `schema_version`. The
+    /// row's form is assumed to be checked ([`crate::validate::check_batch`]).
     ///
     /// # Errors
     /// `SF_SCHEMA_VERSION_MISMATCH`, `SF_FIELD_UNDECLARED`, `SF_FIELD_TYPE_MISMATCH`, `SF_VECTOR_INVALID`,
