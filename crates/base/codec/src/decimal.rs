@@ -446,7 +446,7 @@ mod tests {
 
     #[test]
     fn impossible_packed_forms_are_refused() {
-        for bad in ["", "0a", "0a00 80", "0000", "0205 8000", "ff00 80", "0500 80ffff", "0100 8b"] {
+        for bad in ["", "0a", "0a00 80", "0000", "0205 8000", "ff00 80", "0500 8f4240", "0100 8b"] {
             assert_eq!(Decimal::decode(&hex(bad)), None, "{bad}");
         }
     }

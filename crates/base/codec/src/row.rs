@@ -199,6 +199,14 @@ impl<'a> RowView<'a> {
         }
     }
 
+    /// The column as `SELECT` would show it: as [`Self::column`], but virtual generated columns are computed.
+    ///
+    /// # Errors
+    /// As [`Self::column`].
+    pub fn selected(&self, index: usize) -> Result<Value<'a>, DecodeError> {
+        self.column(index)
+    }
+
     /// The value of the column `name`, in any case; `None` when the table has no such column.
     ///
     /// # Errors

@@ -1,0 +1,3 @@
+//! Tests over recorded histories of a real cluster.
+
+mod rows;
