@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use hashbrown::HashMap;
 use thiserror::Error;
+use tidegate_codec::event::OwnedRow;
 use tidegate_core::{CommitTs, KeyspaceId, MonoTime, ResolvedTs, TableId};
 
 use crate::checkpoint::Checkpoint;
@@ -29,6 +30,16 @@ pub trait BridgeRow {
     fn key(&self) -> &[u8];
     /// Bytes that count against the limits.
     fn size_bytes(&self) -> usize;
+}
+
+impl BridgeRow for OwnedRow {
+    fn key(&self) -> &[u8] {
+        Self::key(self)
+    }
+
+    fn size_bytes(&self) -> usize {
+        Self::size_bytes(self)
+    }
 }
 
 /// Bounds of the reorder buffers.

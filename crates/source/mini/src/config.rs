@@ -24,7 +24,7 @@ pub enum TableSet {
     /// specification's set. Only DDL events of the table trigger are delivered.
     Fixed(Vec<TableId>),
     /// Every table whose name matches, now and later: tables that DDL adds join, those that DDL drops leave.
-    /// Every DDL event of a matching table is delivered (`docs/decisions/0002-follow-mode.md`).
+    /// Every DDL event of a matching table is delivered (`docs/decisions/0003-follow-mode.md`).
     Follow(TableFilter),
 }
 

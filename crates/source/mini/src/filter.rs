@@ -2,21 +2,9 @@
 
 use std::fmt;
 
-use crate::config::ConfigError;
+use tidegate_schema::is_system_schema;
 
-/// Schemas that belong to TiDB and its tools, never followed (`reference/tidb-schema-and-ddl.md` §5.3).
-pub const SYSTEM_SCHEMAS: [&str; 10] = [
-    "mysql",
-    "sys",
-    "information_schema",
-    "performance_schema",
-    "metrics_schema",
-    "inspection_schema",
-    "dm_heartbeat",
-    "workload_schema",
-    "tidb_cdc",
-    "lightning_task_info",
-];
+use crate::config::ConfigError;
 
 /// A list of `db.table` patterns. `*` stands for any characters, `?` for exactly one, a leading `!` excludes;
 /// the last pattern that matches decides, and a table that none matches is not followed. Names compare
@@ -77,11 +65,6 @@ impl fmt::Display for TableFilter {
         }
         Ok(())
     }
-}
-
-/// Whether `schema` is one of [`SYSTEM_SCHEMAS`], without case.
-pub fn is_system_schema(schema: &str) -> bool {
-    SYSTEM_SCHEMAS.iter().any(|system| system.eq_ignore_ascii_case(schema))
 }
 
 fn parse_rule(pattern: &str) -> Result<Rule, ConfigError> {

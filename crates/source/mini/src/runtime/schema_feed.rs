@@ -1,0 +1,79 @@
+//! Keeping the schema store in step with the cluster: a metadata snapshot first, then the DDL job table.
+
+use bytes::Bytes;
+use tidegate_codec::key::with_keyspace;
+use tidegate_core::{KeyspaceId, Ts};
+use tidegate_puller::kv::SnapshotReader;
+use tidegate_puller::{PullerError, SpanEvent, Subscribe, Subscription};
+use tidegate_schema::{SchemaError, SchemaStore};
+
+use super::panicked;
+use crate::error::MiniError;
+use crate::upstream::Upstream;
+
+/// The metadata of databases and tables: the hashes `DBs` and `DB:<id>`, and not the history of DDL jobs
+/// beside them, which grows without end (`reference/tidb-keys-and-rows.md` §3.2).
+const SCHEMA_RANGE: (&[u8], &[u8]) = (b"mDB", b"mDC");
+/// Pairs per page: a table's definition has some 10 KiB, so that a page stays around 10 MiB.
+const PAGE: u32 = 1024;
+
+/// Reads the metadata at `ts`.
+pub(super) async fn snapshot(
+    upstream: &Upstream,
+    keyspace: Option<KeyspaceId>,
+    ts: Ts,
+) -> Result<Vec<(Bytes, Bytes)>, MiniError> {
+    let reader = SnapshotReader::new(upstream.pd.clone(), keyspace);
+    let end = with_keyspace(keyspace, SCHEMA_RANGE.1);
+    let mut pairs = Vec::new();
+    let mut from = Some(Bytes::from(with_keyspace(keyspace, SCHEMA_RANGE.0)));
+    while let Some(start) = from {
+        let (page, next) = reader.scan_page(&start, &end, ts, PAGE).await.map_err(MiniError::SchemaFeed)?;
+        pairs.extend(page.into_iter().map(|pair| (pair.key, pair.value)));
+        from = next;
+    }
+    Ok(pairs)
+}
+
+/// Subscribes the DDL job table from where the store is.
+pub(super) fn subscribe(
+    upstream: &Upstream,
+    keyspace: Option<KeyspaceId>,
+    store: &SchemaStore,
+) -> Subscription {
+    upstream.puller.subscribe(Subscribe {
+        span: store.job_span(),
+        start_ts: store.resolved().ts().as_start(),
+        // Whether a replicated DDL counts is decided from the event, not from the transaction's mark.
+        filter_loop: false,
+        keyspace,
+    })
+}
+
+/// Feeds the store until something fails.
+pub(super) async fn follow(mut jobs: Subscription, store: SchemaStore) -> MiniError {
+    loop {
+        let applied = match jobs.next().await.unwrap_or(Err(PullerError::Stopped)) {
+            Ok(SpanEvent::Changes(changes)) => {
+                changes.iter().try_for_each(|change| store.apply(change)).map_err(MiniError::from)
+            }
+            Ok(SpanEvent::Resolved(resolved)) => {
+                on_store(&store, move |store| store.advance(resolved).map(drop)).await
+            }
+            Err(error) => return MiniError::SchemaFeed(error),
+        };
+        if let Err(error) = applied {
+            return error;
+        }
+    }
+}
+
+/// Runs what writes and syncs files where it may block.
+pub(super) async fn on_store<T: Send + 'static>(
+    store: &SchemaStore,
+    work: impl FnOnce(&SchemaStore) -> Result<T, SchemaError> + Send + 'static,
+) -> Result<T, MiniError> {
+    let store = store.clone();
+    let done = tokio::task::spawn_blocking(move || work(&store)).await;
+    Ok(done.map_err(panicked)??)
+}

@@ -1,0 +1,3 @@
+//! The runtime over real gRPC against the playground with recorded histories.
+
+mod lifetimes;
