@@ -30,12 +30,10 @@ pub enum PullerError {
         required: String,
     },
     /// A store belongs to another cluster.
-    #[error("store {store_id} belongs to cluster {actual}, expected cluster {expected}")]
+    #[error("store {store_id} belongs to cluster {actual}, which is not PD's")]
     ClusterMismatch {
         /// The store.
         store_id: StoreId,
-        /// The cluster this client is bound to.
-        expected: ClusterId,
         /// The cluster that answered.
         actual: ClusterId,
     },

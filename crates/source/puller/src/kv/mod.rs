@@ -1,5 +1,7 @@
 //! Reading the state of raw keys at a timestamp, for metadata snapshots.
 
+pub(crate) mod locks;
+
 use bytes::Bytes;
 use tidegate_core::{KeyspaceId, Ts};
 use tidegate_pd::PdClient;
