@@ -346,6 +346,46 @@ impl fmt::Debug for Decimal {
     }
 }
 
+impl Decimal {
+    /// Digits before the point, without leading zeros.
+    pub fn int_digits(&self) -> usize {
+        self.digits().significant_int().len()
+    }
+
+    /// The largest (or, negative, the least) number of `DECIMAL(precision, scale)`; `None` for a precision
+    /// and scale that no DECIMAL has.
+    pub fn largest(negative: bool, precision: u8, scale: u8) -> Option<Self> {
+        packed_len(precision, scale)?;
+        let nines = [9; PRECISION_MAX as usize];
+        let int = nines.get(..usize::from(precision - scale))?;
+        Self::from_digits(negative, int, nines.get(..usize::from(scale))?)
+    }
+
+    /// Rounded half away from zero, and clipped to the range.
+    pub fn to_i64(&self) -> i64 {
+        let limit = if self.negative { i64::MIN } else { i64::MAX };
+        self.with_scale(0).and_then(|whole| whole.to_string().parse().ok()).unwrap_or(limit)
+    }
+
+    /// Rounded half away from zero, and clipped to the range: a negative number is 0.
+    pub fn to_u64(&self) -> u64 {
+        let limit = if self.negative { 0 } else { u64::MAX };
+        self.with_scale(0).and_then(|whole| whole.to_string().parse().ok()).unwrap_or(limit)
+    }
+
+    /// The nearest double.
+    pub fn to_f64(&self) -> f64 {
+        self.to_string().parse().expect("a decimal's text is a number")
+    }
+
+    /// The number that the double's shortest text shows, with at most 30 digits after the point; the largest
+    /// number when it is beyond the range.
+    pub fn from_f64(value: f64) -> Self {
+        let beyond = || Self::largest(value < 0.0, PRECISION_MAX, 0).unwrap_or(Self::ZERO);
+        Self::parse(&value.to_string()).unwrap_or_else(beyond)
+    }
+}
+
 impl From<i64> for Decimal {
     fn from(value: i64) -> Self {
         Self { negative: value < 0, ..Self::from(value.unsigned_abs()) }

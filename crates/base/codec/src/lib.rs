@@ -1,8 +1,10 @@
 //! TiDB keys, rows, column types, metadata and DDL jobs as typed data.
 
+pub mod convert;
 pub mod datum;
 pub mod ddl;
 pub mod decimal;
+pub mod encode;
 pub mod event;
 pub mod float_text;
 pub mod json;

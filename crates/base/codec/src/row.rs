@@ -5,24 +5,30 @@ mod cell;
 mod checksum;
 mod defaults;
 mod layout;
+mod lineage;
 mod v1;
 mod v2;
 
 use std::borrow::Cow;
 use std::fmt;
 
-use tidegate_core::{Diagnostic, ErrorClass, TableId};
+use tidegate_core::{Diagnostic, ErrorClass, TableId, Ts};
 
+use crate::convert::{self, convert};
 use crate::datum;
+use crate::encode::put_cell;
 use crate::key::{Handle, KeyError};
 use crate::meta::{ColumnInfo, TableInfo};
 use crate::value::Value;
 
 pub use cell::CellError;
-pub(crate) use cell::CellKind;
 pub use checksum::{Checksum, ChecksumError};
+pub(crate) use layout::Missing;
 pub use layout::TableLayout;
-pub(crate) use layout::{HandlePart, Missing};
+use layout::{ColumnPlan, HandlePart};
+use lineage::Predecessor;
+pub use lineage::{Rewrite, rewrites_between};
+pub(crate) use v2::{CHECKSUM, HEADER_LEN, LARGE, MARKER};
 
 /// A row's value could not be decoded. Carries no value bytes: row contents never reach a log (I11).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -93,6 +99,7 @@ pub struct RowView<'a> {
     handle: Handle<'a>,
     value: &'a [u8],
     format: Format<'a>,
+    written: Option<Ts>,
 }
 
 impl<'a> RowView<'a> {
@@ -108,7 +115,7 @@ impl<'a> RowView<'a> {
             None => None,
         };
         match format {
-            Some(format) => Ok(Self { layout, handle, value, format }),
+            Some(format) => Ok(Self { layout, handle, value, format, written: None }),
             None => Err(layout.error(None, 0, CellError::Header)),
         }
     }
@@ -133,6 +140,14 @@ impl<'a> RowView<'a> {
         self.value
     }
 
+    /// Tells when the row was written (its commit timestamp), where that is known. It matters for rows that
+    /// were written around a rewriting MODIFY COLUMN (see [`TableLayout::evolve`]) and for nothing else.
+    #[must_use]
+    pub const fn written_at(mut self, written: Ts) -> Self {
+        self.written = Some(written);
+        self
+    }
+
     /// The value of the column at `index` of [`TableInfo::columns`]. Decodes that column only.
     ///
     /// What the value says is taken first; then the key, for columns of the handle (it may hold a damaged
@@ -149,40 +164,73 @@ impl<'a> RowView<'a> {
         if plan.is_virtual {
             return Ok(Value::Virtual);
         }
-        let found = match &self.format {
+        match self.find(plan, info) {
+            Found::Cell(bytes, offset) => plan.kind.decode(info, bytes).map_err(|reason| (offset, reason)),
+            other => self.elsewhere(plan, info, other),
+        }
+        .map_err(|(offset, reason)| self.layout.error(Some(index), offset, reason))
+    }
+
+    #[inline]
+    fn find(&self, plan: &ColumnPlan, info: &ColumnInfo) -> Found<'a> {
+        match &self.format {
             Format::V1(row) => row.find(info.id.get()),
             Format::V2(row) => row.find(plan.id, plan.slot),
-        };
-        match found {
-            Found::Cell(bytes, offset) => {
-                plan.kind.decode(info, bytes).map_err(|reason| self.layout.error(Some(index), offset, reason))
-            }
-            other => self.column_elsewhere(index, other),
         }
     }
 
     /// The rarer cases of [`Self::column`], out of the way of the common one.
-    fn column_elsewhere(&self, index: usize, found: Found<'a>) -> Result<Value<'a>, DecodeError> {
-        let Some((plan, info)) = self.layout.column(index) else { return Ok(Value::Null) };
-        let fail = |offset: usize, reason: CellError| self.layout.error(Some(index), offset, reason);
+    fn elsewhere(&self, plan: &'a ColumnPlan, info: &'a ColumnInfo, found: Found<'a>) -> Cell<'a> {
+        let fail = |offset: usize| move |reason: CellError| (offset, reason);
         match (found, plan.handle) {
-            (Found::Cell(bytes, offset), _) => plan.kind.decode(info, bytes).map_err(|e| fail(offset, e)),
+            (Found::Cell(bytes, offset), _) => plan.kind.decode(info, bytes).map_err(fail(offset)),
             (Found::Datum(bytes, offset), _) => {
                 let decoded = datum::decode(bytes).map_err(CellError::from);
-                decoded.and_then(|(datum, _)| plan.kind.from_datum(info, datum)).map_err(|e| fail(offset, e))
+                decoded.and_then(|(datum, _)| plan.kind.from_datum(info, datum)).map_err(fail(offset))
             }
-            (Found::Damaged(offset), _) => Err(fail(offset, CellError::Offsets)),
-            (Found::Null | Found::Absent, Some(part)) => self
-                .from_handle(part)
-                .and_then(|datum| plan.kind.from_datum(info, datum))
-                .map_err(|e| fail(0, e)),
+            (Found::Damaged(offset), _) => Err((offset, CellError::Offsets)),
+            (Found::Null | Found::Absent, Some(part)) => {
+                self.from_handle(part).and_then(|datum| plan.kind.from_datum(info, datum)).map_err(fail(0))
+            }
             (Found::Null, None) => Ok(Value::Null),
-            (Found::Absent, None) => match &plan.missing {
-                Missing::Null => Ok(Value::Null),
-                Missing::Cell(cell) => plan.kind.decode(info, cell).map_err(|e| fail(0, e)),
-                Missing::Unusable => Err(fail(0, CellError::Default)),
+            (Found::Absent, None) => match &plan.predecessor {
+                Some(before) if self.is_older(plan, before) => self.converted(plan, info, before),
+                _ => missing(plan, info).map_err(fail(0)),
             },
         }
+    }
+
+    /// Whether the row was written before the column got its present id. When that is not known, ids tell:
+    /// a row that mentions a later column is younger.
+    fn is_older(&self, plan: &ColumnPlan, before: &Predecessor) -> bool {
+        match (self.written, &self.format) {
+            (Some(written), _) => written <= before.at,
+            (None, Format::V2(row)) => row.last_id().is_none_or(|last| last < plan.id),
+            (None, Format::V1(_)) => true,
+        }
+    }
+
+    /// The value of the column that this one was made from, converted as MODIFY COLUMN did.
+    fn converted(&self, plan: &'a ColumnPlan, info: &'a ColumnInfo, before: &'a Predecessor) -> Cell<'a> {
+        let value = match self.find(&before.plan, &before.column) {
+            Found::Cell(bytes, offset) => {
+                before.plan.kind.decode(&before.column, bytes).map_err(|reason| (offset, reason))
+            }
+            other => self.elsewhere(&before.plan, &before.column, other),
+        }?;
+        let day_ms = 86_400_000;
+        let today = i64::try_from(before.at.physical_ms() / day_ms).unwrap_or(0);
+        let context = convert::Context { clip_negative: true, today };
+        let fail = |_| (0, CellError::Conversion);
+        let value = convert(&value, &before.target, context).map_err(fail)?;
+        if value.is_null() {
+            return Ok(Value::Null);
+        }
+        // Through the stored form, because the column may have been changed in place since.
+        let mut cell = Vec::new();
+        put_cell(&value, &before.target, &mut cell).ok_or((0, CellError::Conversion))?;
+        let value = plan.kind.decode(info, &cell).map_err(|reason| (0, reason))?;
+        Ok(value.into_owned())
     }
 
     /// The datum of the handle that a key column has there.
@@ -243,6 +291,18 @@ impl<'a> RowView<'a> {
             Some(checksum) => checksum.verify(self, raw_key),
             None => Ok(()),
         }
+    }
+}
+
+/// A value, or where in the row value and why it could not be read.
+type Cell<'a> = Result<Value<'a>, (usize, CellError)>;
+
+/// What a column has in rows that were written before it existed.
+fn missing<'a>(plan: &'a ColumnPlan, info: &'a ColumnInfo) -> Result<Value<'a>, CellError> {
+    match &plan.missing {
+        Missing::Null => Ok(Value::Null),
+        Missing::Cell(cell) => plan.kind.decode(info, cell),
+        Missing::Unusable => Err(CellError::Default),
     }
 }
 

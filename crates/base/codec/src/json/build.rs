@@ -5,8 +5,10 @@ use std::borrow::Cow;
 use serde_json::Value;
 
 use super::{
-    ARRAY, DOUBLE, HEADER_LEN, INT, Json, KEY_ENTRY_LEN, LITERAL, OBJECT, STRING, UINT, VALUE_ENTRY_LEN,
+    ARRAY, DATE, DATETIME, DOUBLE, DURATION, HEADER_LEN, INT, Json, KEY_ENTRY_LEN, LITERAL, OBJECT, STRING,
+    TIMESTAMP, UINT, VALUE_ENTRY_LEN,
 };
+use crate::time::{Duration, Time};
 
 /// Arrays and objects may be nested this deep: TiDB's own limit is 100, the parser's 128.
 pub const MAX_DEPTH: usize = 128;
@@ -25,12 +27,60 @@ impl Json<'_> {
         Some(Json(Cow::Owned(bytes)))
     }
 
+    /// The stored form of a signed integer.
+    pub fn from_int(value: i64) -> Json<'static> {
+        scalar(INT, &value.to_le_bytes())
+    }
+
+    /// The stored form of an unsigned integer.
+    pub fn from_uint(value: u64) -> Json<'static> {
+        scalar(UINT, &value.to_le_bytes())
+    }
+
+    /// The stored form of a double.
+    pub fn from_double(value: f64) -> Json<'static> {
+        scalar(DOUBLE, &value.to_le_bytes())
+    }
+
+    /// The stored form of a DATE.
+    pub fn from_date(date: Time) -> Json<'static> {
+        scalar(DATE, &core_time(date).to_le_bytes())
+    }
+
+    /// The stored form of a DATETIME, or of a TIMESTAMP.
+    pub fn from_datetime(time: Time, timestamp: bool) -> Json<'static> {
+        scalar(if timestamp { TIMESTAMP } else { DATETIME }, &core_time(time).to_le_bytes())
+    }
+
+    /// The stored form of a TIME.
+    pub fn from_duration(duration: Duration) -> Json<'static> {
+        let nanos = duration.nanos().to_le_bytes();
+        let fsp = u32::from(duration.fsp()).to_le_bytes();
+        scalar(DURATION, &[nanos.as_slice(), &fsp].concat())
+    }
+
     /// The stored form of a string.
     pub fn from_string(text: &str) -> Json<'static> {
         let mut bytes = vec![STRING];
         put_string(text, &mut bytes);
         Json(Cow::Owned(bytes))
     }
+}
+
+fn scalar(code: u8, body: &[u8]) -> Json<'static> {
+    Json(Cow::Owned([&[code], body].concat()))
+}
+
+/// The bit layout of calendar times in JSON; its low four bits, which name type and precision, stay zero.
+fn core_time(time: Time) -> u64 {
+    let fields = time.fields();
+    u64::from(fields.year) << 50
+        | u64::from(fields.month) << 46
+        | u64::from(fields.day) << 41
+        | u64::from(fields.hour) << 36
+        | u64::from(fields.minute) << 30
+        | u64::from(fields.second) << 24
+        | u64::from(fields.microsecond) << 4
 }
 
 /// Appends the body of `value` and returns its type byte.

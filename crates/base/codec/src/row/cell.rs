@@ -62,6 +62,9 @@ pub enum CellError {
     /// The default of an added column is no value of its type.
     #[error("origin default is no value of the column's type")]
     Default,
+    /// The value of a column that MODIFY COLUMN rewrote cannot be converted to its present type.
+    #[error("value cannot be converted as MODIFY COLUMN did")]
+    Conversion,
     /// The column index is beyond the table's columns.
     #[error("table has no such column")]
     NoSuchColumn,

@@ -3,10 +3,11 @@
 
 use super::cell::CellKind;
 use super::layout::Missing;
+use crate::convert::{fit_bytes, fit_text};
 use crate::decimal::Decimal;
 use crate::json::Json;
 use crate::memcomparable::float_bytes;
-use crate::meta::{ColumnInfo, SqlType, TableInfo};
+use crate::meta::{ColumnInfo, TableInfo};
 use crate::time::{Duration, FSP_MAX, Time};
 use crate::vector::Vector;
 
@@ -32,8 +33,10 @@ fn from_text(table: &TableInfo, column: &ColumnInfo, kind: CellKind, text: &str)
         CellKind::UInt => return uint(text).map(|uint| uint.to_le_bytes().to_vec()),
         CellKind::Float | CellKind::Double => return float(kind, text),
         CellKind::Decimal(_) => encode_decimal(column, Decimal::parse(text.trim())?, &mut cell)?,
-        CellKind::Text => cell = text.as_bytes().to_vec(),
-        CellKind::Bytes => cell = padded(column, text.as_bytes()),
+        // The metadata's text may be longer than the column: bytes that are no UTF-8 stand in it as
+        // replacement characters of three bytes each, and TiDB cuts the result.
+        CellKind::Text => cell = fit_text(text.to_owned(), &column.field_type).into_bytes(),
+        CellKind::Bytes => cell = fit_bytes(text.as_bytes().to_vec(), &column.field_type),
         CellKind::Enum => return Some(enum_index(column, text)?.to_le_bytes().to_vec()),
         CellKind::Set => return Some(set_bits(column, text)?.to_le_bytes().to_vec()),
         CellKind::Bit(_) => {
@@ -57,7 +60,7 @@ fn zero(column: &ColumnInfo, kind: CellKind) -> Option<Vec<u8>> {
     let mut cell = Vec::new();
     match kind {
         CellKind::Text => {}
-        CellKind::Bytes => cell = padded(column, b""),
+        CellKind::Bytes => cell = fit_bytes(Vec::new(), &column.field_type),
         CellKind::Float | CellKind::Double => cell = float_bytes(0.0).to_vec(),
         CellKind::Decimal(_) => encode_decimal(column, Decimal::ZERO, &mut cell)?,
         // The first member, not the empty value.
@@ -98,16 +101,6 @@ fn encode_decimal(column: &ColumnInfo, number: Decimal, out: &mut Vec<u8>) -> Op
         (Ok(precision), Ok(scale)) => number.encode(precision, scale, out),
         _ => number.encode_natural(out),
     }
-}
-
-/// BINARY(n) holds exactly n bytes; the zeros at the end of a default are not always in the metadata.
-fn padded(column: &ColumnInfo, bytes: &[u8]) -> Vec<u8> {
-    let mut bytes = bytes.to_vec();
-    let width = usize::try_from(column.field_type.flen).unwrap_or(0).min(usize::from(u8::MAX));
-    if column.field_type.tp == SqlType::Char && bytes.len() < width {
-        bytes.resize(width, 0);
-    }
-    bytes
 }
 
 fn big_endian(bytes: &[u8]) -> u64 {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 use super::cell::{CellError, CellKind};
+use super::lineage::Predecessor;
 use super::{DecodeError, RowView, defaults};
 use crate::key::Handle;
 use crate::meta::{ColumnInfo, HandleKind, TableInfo};
@@ -40,6 +41,8 @@ pub(crate) struct ColumnPlan {
     pub(crate) is_virtual: bool,
     pub(crate) handle: Option<HandlePart>,
     pub(crate) missing: Missing,
+    /// What the column was before MODIFY COLUMN rewrote it.
+    pub(crate) predecessor: Option<Arc<Predecessor>>,
 }
 
 /// A table version and how to read its rows. Build once per version and share.
@@ -104,6 +107,10 @@ impl TableLayout {
         &self.plans
     }
 
+    pub(super) fn plans_mut(&mut self) -> &mut [ColumnPlan] {
+        &mut self.plans
+    }
+
     /// An error about a column of this table, or about a whole row.
     #[cold]
     pub(crate) fn error(&self, column: Option<usize>, offset: usize, reason: CellError) -> DecodeError {
@@ -127,6 +134,7 @@ fn plan(table: &TableInfo, column: &ColumnInfo) -> ColumnPlan {
         is_virtual: column.is_virtual(),
         handle: None,
         missing: defaults::missing(table, column, kind),
+        predecessor: None,
     }
 }
 

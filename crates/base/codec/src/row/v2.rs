@@ -107,6 +107,18 @@ impl<'a> Row<'a> {
         (len <= self.data.len()).then_some(len)
     }
 
+    /// The greatest column id that the row mentions.
+    pub(crate) fn last_id(&self) -> Option<u32> {
+        let last = |ids: &[u8]| {
+            if self.large {
+                ids.last_chunk().map(|id| u32::from_le_bytes(*id))
+            } else {
+                ids.last().map(|id| u32::from(*id))
+            }
+        };
+        last(self.ids).max(last(self.null_ids))
+    }
+
     pub(crate) const fn has_checksum(&self) -> bool {
         self.has_checksum
     }

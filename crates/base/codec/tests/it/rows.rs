@@ -7,12 +7,11 @@ use bytes::Bytes;
 use tidegate_codec::key::{parse_record_key, record_range};
 use tidegate_codec::meta::{DbInfo, TableInfo};
 use tidegate_codec::meta_key::{self, MetaEntry};
-use tidegate_codec::row::{RowView, TableLayout};
+use tidegate_codec::row::{RowView, TableLayout, rewrites_between};
 use tidegate_codec::text::write_text;
-use tidegate_core::{Op, SchemaId, Ts};
+use tidegate_core::{Op, SchemaId, TableId, Ts};
 use tidegate_testkit::{Cell, Expected, History, Snapshot, Version, data};
 
-type Keys = BTreeMap<Bytes, Bytes>;
 type Row = Vec<Option<Vec<u8>>>;
 
 /// Differences shown for a failing history; the rest is only counted.
@@ -42,44 +41,63 @@ impl Report {
     }
 }
 
-fn apply(keys: &mut Keys, version: &Version) {
-    match version.op {
-        Op::Put => keys.insert(version.key.clone(), version.value.clone()),
-        Op::Delete => keys.remove(&version.key),
-    };
+/// What the recorded versions add up to at some timestamp.
+#[derive(Default)]
+struct World {
+    /// The newest value of each key, and when it was committed.
+    keys: BTreeMap<Bytes, (Bytes, Ts)>,
+    layouts: BTreeMap<TableId, TableLayout>,
 }
 
-/// The tables that metadata holds, by `database.table`; views and sequences have no rows of their own.
-fn tables(keys: &Keys) -> BTreeMap<String, Arc<TableInfo>> {
-    let mut databases: BTreeMap<SchemaId, String> = BTreeMap::new();
-    let mut tables = Vec::new();
-    let (start, end) = meta_key::range();
-    for (key, value) in keys.range(Bytes::from(start)..Bytes::from(end)) {
-        match meta_key::classify(key).expect("a metadata key") {
-            MetaEntry::Database(id) => {
-                let database = DbInfo::parse(value).expect("database info");
-                databases.insert(id, database.name.original);
-            }
-            MetaEntry::Table(database, _) => {
-                tables.push((database, TableInfo::parse(value).expect("table info")));
-            }
-            _ => {}
+impl World {
+    fn apply(&mut self, version: &Version) {
+        let committed = version.commit_ts.ts();
+        match version.op {
+            Op::Put => self.keys.insert(version.key.clone(), (version.value.clone(), committed)),
+            Op::Delete => self.keys.remove(&version.key),
+        };
+        if let (Op::Put, Ok(MetaEntry::Table(_, id))) = (version.op, meta_key::classify(&version.key)) {
+            let table = Arc::new(TableInfo::parse(&version.value).expect("table info"));
+            let layout = match self.layouts.get(&id) {
+                Some(before) => {
+                    let rewrites = rewrites_between(before.table(), &table);
+                    TableLayout::evolve(before, table, &rewrites, committed)
+                }
+                None => TableLayout::new(table),
+            };
+            self.layouts.insert(id, layout);
         }
     }
-    let named = tables.into_iter().filter(|(_, table)| table.is_table()).filter_map(|(id, table)| {
-        let database = databases.get(&id)?;
-        Some((format!("{database}.{}", table.name), Arc::new(table)))
-    });
-    named.collect()
+
+    /// The tables that metadata holds, by `database.table`; views and sequences have no rows of their own.
+    fn tables(&self) -> BTreeMap<String, &TableLayout> {
+        let mut databases: BTreeMap<SchemaId, String> = BTreeMap::new();
+        let mut tables = Vec::new();
+        let (start, end) = meta_key::range();
+        for (key, (value, _)) in self.keys.range(Bytes::from(start)..Bytes::from(end)) {
+            match meta_key::classify(key).expect("a metadata key") {
+                MetaEntry::Database(id) => {
+                    databases.insert(id, DbInfo::parse(value).expect("database info").name.original);
+                }
+                MetaEntry::Table(database, id) => tables.push((database, &self.layouts[&id])),
+                _ => {}
+            }
+        }
+        let named = tables.into_iter().filter(|(_, layout)| layout.table().is_table());
+        let named = named.filter_map(|(id, layout)| {
+            Some((format!("{}.{}", databases.get(&id)?, layout.table().name), layout))
+        });
+        named.collect()
+    }
 }
 
-fn rows_of(layout: &TableLayout, keys: &Keys, report: &mut Report) -> Vec<Row> {
+fn rows_of(layout: &TableLayout, world: &World, report: &mut Report) -> Vec<Row> {
     let mut rows = Vec::new();
     for table_id in layout.table().physical_ids() {
         let (start, end) = record_range(None, table_id);
-        for (key, value) in keys.range(Bytes::from(start)..Bytes::from(end)) {
+        for (key, (value, committed)) in world.keys.range(Bytes::from(start)..Bytes::from(end)) {
             let record = parse_record_key(key).expect("a record key");
-            let row = layout.row(record.handle, value).expect("a row");
+            let row = layout.row(record.handle, value).expect("a row").written_at(*committed);
             if let Err(error) = row.verify_checksum(key) {
                 report.differ(format!("{}: {error}", layout.table().name));
             }
@@ -109,15 +127,15 @@ fn texts(row: &RowView<'_>, report: &mut Report) -> Row {
     texts
 }
 
-fn compare(snapshot: &Snapshot, databases: &BTreeSet<String>, keys: &Keys, report: &mut Report) {
-    let tables = tables(keys);
+fn compare(snapshot: &Snapshot, databases: &BTreeSet<String>, world: &World, report: &mut Report) {
+    let tables = world.tables();
     for (name, expected) in &snapshot.tables {
-        let Some(table) = tables.get(name) else {
+        let Some(layout) = tables.get(name) else {
             report.differ(format!("{name}: not in the metadata at {}", snapshot.ts));
             continue;
         };
-        let layout = TableLayout::new(table.clone());
-        let columns: Vec<&str> = table.public_columns().map(|(_, column)| column.name.as_str()).collect();
+        let columns: Vec<&str> =
+            layout.table().public_columns().map(|(_, column)| column.name.as_str()).collect();
         if columns != expected.columns {
             report.differ(format!("{name}: columns {columns:?}, TiDB has {:?}", expected.columns));
             continue;
@@ -125,7 +143,7 @@ fn compare(snapshot: &Snapshot, databases: &BTreeSet<String>, keys: &Keys, repor
         let bytes = |cell: &Cell| cell.as_bytes().map(<[u8]>::to_vec);
         let mut theirs: Vec<Row> = expected.rows.iter().map(|row| row.iter().map(bytes).collect()).collect();
         theirs.sort();
-        let ours = rows_of(&layout, keys, report);
+        let ours = rows_of(layout, world, report);
         report.rows_compared += ours.len();
         compare_rows(name, snapshot.ts, &ours, &theirs, report);
     }
@@ -165,15 +183,15 @@ fn check(name: &str, rows_min: usize) {
     // Recordings hold only the databases they were made for; others are there as metadata without rows.
     let names = expected.snapshots.iter().flat_map(|snapshot| snapshot.tables.keys());
     let databases: BTreeSet<String> = names.map(|name| database_of(name).to_owned()).collect();
-    let mut keys = Keys::new();
-    history.base.iter().for_each(|version| apply(&mut keys, version));
+    let mut world = World::default();
+    history.base.iter().for_each(|version| world.apply(version));
     let mut log = history.log.iter().peekable();
     let mut report = Report::default();
     for snapshot in &expected.snapshots {
         while let Some(version) = log.next_if(|version| version.commit_ts.ts() <= snapshot.ts) {
-            apply(&mut keys, version);
+            world.apply(version);
         }
-        compare(snapshot, &databases, &keys, &mut report);
+        compare(snapshot, &databases, &world, &mut report);
     }
     report.finish(name, rows_min);
 }
