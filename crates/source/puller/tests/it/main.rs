@@ -1,0 +1,3 @@
+//! The puller against recorded traffic, against a model of a store, and against the playground.
+
+mod frames;
