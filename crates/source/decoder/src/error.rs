@@ -60,7 +60,7 @@ pub enum Reason {
         image: Image,
         /// Where and how.
         #[source]
-        source: tidegate_codec::row::DecodeError,
+        source: Box<tidegate_codec::row::DecodeError>,
     },
     /// A row is not what TiDB wrote.
     #[error("the {image} row fails its checksum")]

@@ -40,8 +40,8 @@ impl Decoder {
     /// the row: there is nothing to tell.
     ///
     /// Whether a put is an insert or an update is told by its old value alone, so a store that leaves old
-    /// values out turns updates into inserts; the change feed must be asked for old values, as the puller does.
-    /// A put without a new value is refused: TiDB never writes an empty row.
+    /// values out turns updates into inserts; the change feed must be asked for old values, as the puller
+    /// does. A put without a new value is refused: TiDB never writes an empty row.
     ///
     /// # Errors
     /// A key that is no record key, a row that is damaged as a whole, a checksum that does not match.
@@ -79,7 +79,8 @@ impl Decoder {
             Image::Old => &at.change.old_value,
             Image::New => &at.change.value,
         };
-        let row = at.layout.row(handle, value).map_err(|source| at.fail(Reason::Row { image, source }))?;
+        let damaged = |source| at.fail(Reason::Row { image, source: Box::new(source) });
+        let row = at.layout.row(handle, value).map_err(damaged)?;
         if self.checksums == Checksums::Verify {
             verify(&row, key, image).map_err(|source| at.fail(Reason::Checksum { image, source }))?;
         }

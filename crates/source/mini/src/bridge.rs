@@ -313,8 +313,8 @@ impl<T: BridgeRow> Bridge<T> {
 pub enum BridgeError {
     /// No seal came within the back-pressure window.
     #[error(
-        "the reorder buffer of table {table} is full with {rows} rows and {bytes} bytes ({total_bytes} bytes in \
-         all tables), and no checkpoint or ddl sealed any of them in time"
+        "the reorder buffer of table {table} is full with {rows} rows and {bytes} bytes ({total_bytes} bytes \
+         in all tables), and no checkpoint or ddl sealed any of them in time"
     )]
     Overflow {
         /// The table whose row has no room.

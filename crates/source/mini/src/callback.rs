@@ -39,8 +39,9 @@ pub struct LiveTable {
 
 /// The three callbacks of `spec/mini-cdc.md` §11, called one at a time from one task.
 ///
-/// - Everything handed in is borrowed for the call: keep nothing but owned copies. Nothing of it can be changed.
-/// - Callbacks run on the hot path: no network, no disk, no waiting. Waiting belongs into [`Callback::ready`].
+/// - Everything handed in is borrowed for the call: keep nothing but owned copies. Nothing of it can be
+///   changed.
+/// - Callbacks run on the hot path: no network, no disk, no waiting; that belongs into [`Callback::ready`].
 /// - Rows of one table come in no promised order of commit timestamps, and a row above the table's last
 ///   checkpoint may come twice; [`crate::bridge::Bridge`] puts them into order.
 /// - A DDL event comes after every row of every table at or below its `finished_ts`, and in order among DDL

@@ -67,7 +67,6 @@ impl Fence {
         self.tables.insert(table, Live { resolved: joined, reported: false, joined });
         self.by_progress.insert((joined, table));
         self.silent += 1;
-        self.pace.moved = true;
         true
     }
 
@@ -76,7 +75,6 @@ impl Fence {
         let Some(live) = self.tables.remove(&table) else { return false };
         self.by_progress.remove(&(live.resolved, table));
         self.silent -= usize::from(!live.reported);
-        self.pace.moved = true;
         true
     }
 
@@ -107,6 +105,11 @@ impl Fence {
             self.schema = resolved;
             self.pace.moved = true;
         }
+    }
+
+    /// A DDL event was delivered, which raises the horizon of the next checkpoint.
+    pub fn ddl_delivered(&mut self) {
+        self.pace.moved = true;
     }
 
     /// DDL events at or below it may be delivered: all rows at or below it have been.

@@ -6,6 +6,7 @@ mod schema_feed;
 mod session;
 mod start;
 
+use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -63,11 +64,11 @@ impl RuntimeHandle {
     }
 
     /// Waits until the runtime has ended by itself or by [`RuntimeHandle::stop`], and everything it held is
-    /// released. Cancel-safe: it can be called again.
+    /// released. Cancel-safe; not to be called again once it has returned.
     pub async fn wait(&mut self) -> Report {
         match (&mut self.task).await {
             Ok(report) => report,
-            Err(error) => self.control.report(Some(panicked(error)), Vec::new()),
+            Err(error) => self.control.report(Some(task_failed(error)), Vec::new()),
         }
     }
 }
@@ -78,11 +79,15 @@ impl Drop for RuntimeHandle {
     }
 }
 
-fn panicked(error: JoinError) -> MiniError {
-    let payload = match error.try_into_panic() {
-        Ok(payload) => payload,
-        Err(error) => return MiniError::Panicked { message: error.to_string() },
-    };
+/// The error of a task that did not end by itself.
+fn task_failed(error: JoinError) -> MiniError {
+    match error.try_into_panic() {
+        Ok(payload) => panicked(payload.as_ref()),
+        Err(cancelled) => MiniError::Panicked { message: cancelled.to_string() },
+    }
+}
+
+fn panicked(payload: &(dyn Any + Send)) -> MiniError {
     let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
     MiniError::Panicked { message: text.unwrap_or_else(|| "no message".to_owned()) }

@@ -214,7 +214,8 @@ enum Step {
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
-        6 => (any::<bool>(), 1_u64..20, 0_usize..4).prop_map(|(table, above, key)| Step::Row { table, above, key }),
+        6 => (any::<bool>(), 1_u64..20, 0_usize..4)
+            .prop_map(|(table, above, key)| Step::Row { table, above, key }),
         1 => (0_u64..10, 0_u64..10).prop_map(|(a, b)| Step::Checkpoint { a, b }),
         1 => (any::<bool>(), 0_u64..10).prop_map(|(all, by)| Step::Ddl { all, by }),
     ];
@@ -228,8 +229,7 @@ proptest! {
     /// seals, once each, by commit timestamp, numbered 1, 2, 3 without gaps.
     #[test]
     fn sealed_rows_are_complete_ordered_and_numbered_without_gaps(steps in steps()) {
-        let unbounded = BridgeLimits { partition_rows_max: 1000, partition_bytes_max: 100_000, ..limits() };
-        let mut bridge = Bridge::new(None, BridgeLimits { total_bytes_max: 100_000, ..unbounded }, SourceEpoch::FIRST);
+        let mut bridge = Bridge::new(None, BridgeLimits::default(), SourceEpoch::FIRST);
         for table in [A, B] { bridge.open(table); }
         let mut sealed = [0_u64; 2];
         let mut offered: [Vec<(u64, &str)>; 2] = Default::default();
@@ -246,8 +246,8 @@ proptest! {
                 }
                 Step::Checkpoint { a, b } => {
                     sealed = [sealed[0] + a, sealed[1] + b];
-                    let at = Checkpoint::new(ResolvedTs::ZERO, [(A, ResolvedTs::new(sealed[0])), (B, ResolvedTs::new(sealed[1]))]);
-                    bridge.checkpoint(&at).expect("forward")
+                    let tables = [(A, ResolvedTs::new(sealed[0])), (B, ResolvedTs::new(sealed[1]))];
+                    bridge.checkpoint(&Checkpoint::new(ResolvedTs::ZERO, tables)).expect("forward")
                 }
                 Step::Ddl { all, by } => {
                     let at = sealed[0] + by;

@@ -69,11 +69,11 @@ impl<C: Callback> Session<C> {
         };
         // Rows at the event's own timestamp belong before it, so its predecessor is what is known.
         let joined = finished_ts.ts().prev().as_resolved();
-        let version = self.store.version_at(table.id, finished_ts.ts())?.version;
+        let version = self.store.table_at(table.id, finished_ts.ts())?.version;
         Ok((LiveTable { id: table.id, joined, version }, added.read_from))
     }
 
-    /// Closes feeds that were opened for tables which no waiting event adds, because the filter left them out.
+    /// Closes feeds opened for tables that no waiting event adds, because the filter left them out.
     fn forget_unused_feeds(&mut self) {
         let waiting = self.cursor.waiting().flat_map(|ddl| &ddl.need_added_tables);
         let expected: HashSet<TableId> = waiting.map(|added| added.table_id).collect();

@@ -1,19 +1,25 @@
 //! Keeping the schema store in step with the cluster: a metadata snapshot first, then the DDL job table.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use tidegate_codec::key::with_keyspace;
-use tidegate_core::{KeyspaceId, Ts};
+use tidegate_core::{CheckpointTs, KeyspaceId, Ts};
 use tidegate_puller::kv::SnapshotReader;
 use tidegate_puller::{PullerError, SpanEvent, Subscribe, Subscription};
 use tidegate_schema::{SchemaError, SchemaStore};
+use tokio::sync::watch;
+use tokio::time::Instant;
 
-use super::panicked;
+use super::task_failed;
 use crate::error::MiniError;
 use crate::upstream::Upstream;
 
 /// The metadata of databases and tables: the hashes `DBs` and `DB:<id>`, and not the history of DDL jobs
 /// beside them, which grows without end (`reference/tidb-keys-and-rows.md` §3.2).
 const SCHEMA_RANGE: (&[u8], &[u8]) = (b"mDB", b"mDC");
+/// How often versions that nobody can ask for any more are dropped. A cluster makes few per minute.
+const COLLECT_INTERVAL: Duration = Duration::from_secs(300);
 /// Pairs per page: a table's definition has some 10 KiB, so that a page stays around 10 MiB.
 const PAGE: u32 = 1024;
 
@@ -50,13 +56,23 @@ pub(super) fn subscribe(
     })
 }
 
-/// Feeds the store until something fails.
-pub(super) async fn follow(mut jobs: Subscription, store: SchemaStore) -> MiniError {
+/// Feeds the store until something fails, and lets it forget what lies below the acknowledged checkpoint.
+pub(super) async fn follow(
+    mut jobs: Subscription,
+    store: SchemaStore,
+    acknowledged: watch::Receiver<CheckpointTs>,
+) -> MiniError {
+    let mut collected = Instant::now();
     loop {
-        let applied = match jobs.next().await.unwrap_or(Err(PullerError::Stopped)) {
-            Ok(SpanEvent::Changes(changes)) => {
-                changes.iter().try_for_each(|change| store.apply(change)).map_err(MiniError::from)
+        if collected.elapsed() >= COLLECT_INTERVAL {
+            collected = Instant::now();
+            let oldest = acknowledged.borrow().ts();
+            if let Err(error) = on_store(&store, move |store| store.collect_garbage(oldest)).await {
+                return error;
             }
+        }
+        let applied = match jobs.next().await.unwrap_or(Err(PullerError::Stopped)) {
+            Ok(SpanEvent::Changes(changes)) => store.apply(&changes).map_err(MiniError::from),
             Ok(SpanEvent::Resolved(resolved)) => {
                 on_store(&store, move |store| store.advance(resolved).map(drop)).await
             }
@@ -75,5 +91,5 @@ pub(super) async fn on_store<T: Send + 'static>(
 ) -> Result<T, MiniError> {
     let store = store.clone();
     let done = tokio::task::spawn_blocking(move || work(&store)).await;
-    Ok(done.map_err(panicked)??)
+    Ok(done.map_err(task_failed)??)
 }

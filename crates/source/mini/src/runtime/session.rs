@@ -1,9 +1,11 @@
 //! The one ordered loop: everything that reaches a callback goes through here, one event at a time.
 
 use std::num::NonZeroUsize;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use hashbrown::HashMap;
 use tidegate_codec::event::DdlEvent;
 use tidegate_core::{Clock, CommitTs, MonoTime, RawChange, ResolvedTs, SystemClock, TableId, Ts};
@@ -13,12 +15,11 @@ use tidegate_pd::GcBarrier;
 use tidegate_puller::{SpanEvent, Subscription};
 use tidegate_schema::{DdlBatch, SchemaError, SchemaStore};
 use tokio::sync::watch;
-use tokio::task::JoinError;
 use tokio_util::sync::CancellationToken;
 
 use super::feeds::{Arrival, Feed, Feeds, Subscriber};
 use super::start::Schema;
-use super::{Control, Report, count};
+use super::{Control, Report, count, panicked, task_failed};
 use crate::callback::{Admission, Callback, CallbackError, LiveTable};
 use crate::config::{ChecksumPolicy, StartConfig, TableSet};
 use crate::cursor::{DdlCursor, Finished};
@@ -49,12 +50,13 @@ impl<C: Callback> Started<C> {
     /// `spec/mini-cdc.md` §8.2.
     pub(super) async fn run(mut self) -> Report {
         let stop = self.control.stop.clone();
-        let error = tokio::select! {
-            biased;
-            () = stop.cancelled() => None,
-            error = self.session.run(&mut self.schema, &self.barrier) => Some(error),
+        // The state is not looked at after a panic, only dropped.
+        let running = AssertUnwindSafe(self.session.run(&mut self.schema, &self.barrier)).catch_unwind();
+        let error = match stop.run_until_cancelled(running).await {
+            None => None,
+            Some(Ok(error)) => Some(error),
+            Some(Err(payload)) => Some(panicked(payload.as_ref())),
         };
-        self.control.stop.cancel();
         let Self { session, schema, barrier, control } = self;
         drop(session);
         schema.follower.abort();
@@ -65,11 +67,6 @@ impl<C: Callback> Started<C> {
         }
         control.report(error, attached)
     }
-}
-
-/// How the schema feed's task ended.
-pub(super) fn ended(task: Result<MiniError, JoinError>) -> MiniError {
-    task.unwrap_or_else(super::panicked)
 }
 
 /// The loop's state.
@@ -161,7 +158,7 @@ impl<C: Callback> Session<C> {
             let wake = self.next_wake();
             let handled = tokio::select! {
                 biased;
-                failed = &mut schema.follower => Err(ended(failed)),
+                failed = &mut schema.follower => Err(failed.unwrap_or_else(task_failed)),
                 lost = barrier.lost() => Err(lost.into()),
                 Ok(()) = acknowledged.changed() => {
                     barrier.advance(acknowledged.borrow_and_update().ts());
@@ -284,6 +281,7 @@ impl<C: Callback> Session<C> {
         let finished = ddl.finished_ts;
         self.callback.on_ddl(ddl).map_err(failed("ddl", finished.ts()))?;
         count(&self.control.counters.ddls);
+        self.fence.ddl_delivered();
         if matches!(self.config.tables, TableSet::Follow(_)) {
             self.change_tables(ddl)?;
         }
@@ -326,6 +324,7 @@ impl<C: Callback> Session<C> {
             Some(Ok(SpanEvent::Resolved(resolved))) => {
                 self.fence.report(feed.table, resolved)?;
                 feed.resolved = resolved;
+                feed.reader.advance(resolved.ts());
                 self.feeds.push(feed);
                 Ok(())
             }

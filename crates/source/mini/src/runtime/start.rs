@@ -10,7 +10,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::schema_feed::{self, on_store};
 use super::session::{Session, Started};
-use super::{Control, panicked};
+use super::{Control, task_failed};
 use crate::callback::{Callback, LiveTable};
 use crate::config::{StartConfig, TableSet};
 use crate::error::MiniError;
@@ -34,7 +34,7 @@ pub(super) async fn start<C: Callback>(
     control: Control,
 ) -> Result<Started<C>, MiniError> {
     let barrier = within("holding the gc barrier", &config, hold_barrier(upstream, &config)).await?;
-    match open(upstream, &config).await {
+    match open(upstream, &config, &control).await {
         Ok((schema, tables)) => {
             let store = schema.store.clone();
             let session = Session::new(upstream, config, store, callback, tables, control.clone());
@@ -74,10 +74,14 @@ async fn hold_barrier(upstream: &Upstream, config: &StartConfig) -> Result<GcBar
 }
 
 /// Opens the schema as of the start and finds the tables of the start in it.
-async fn open(upstream: &Upstream, config: &StartConfig) -> Result<(Schema, Vec<LiveTable>), MiniError> {
+async fn open(
+    upstream: &Upstream,
+    config: &StartConfig,
+    control: &Control,
+) -> Result<(Schema, Vec<LiveTable>), MiniError> {
     let store = open_store(upstream, config).await?;
     let jobs = schema_feed::subscribe(upstream, config.keyspace, &store);
-    let follower = tokio::spawn(schema_feed::follow(jobs, store.clone()));
+    let follower = tokio::spawn(schema_feed::follow(jobs, store.clone(), control.acknowledged.subscribe()));
     let mut schema = Schema { store, follower: AbortOnDropHandle::new(follower) };
     schema.reach_start(config).await?;
     let tables = match &config.tables {
@@ -93,8 +97,8 @@ async fn open_store(upstream: &Upstream, config: &StartConfig) -> Result<SchemaS
         cluster_id: upstream.cluster_id(),
         keyspace: config.keyspace,
     };
-    let opened = tokio::task::spawn_blocking(move || SchemaStore::open(&options)).await;
-    let store = opened.map_err(panicked)??;
+    let opened = tokio::task::spawn_blocking(move || SchemaStore::open(options)).await;
+    let store = opened.map_err(task_failed)??;
     if !store.is_initialised() {
         let ts = config.start_ts.ts();
         let read = schema_feed::snapshot(upstream, config.keyspace, ts);
@@ -115,7 +119,7 @@ impl Schema {
                     Ok(_) => Ok(()),
                     Err(_) => Err(MiniError::SchemaFeed(tidegate_puller::PullerError::Stopped)),
                 },
-                failed = &mut self.follower => Err(super::session::ended(failed)),
+                failed = &mut self.follower => Err(failed.unwrap_or_else(task_failed)),
             }
         };
         within("catching up with the ddl history", config, reached).await
@@ -145,6 +149,6 @@ fn matching(
 }
 
 fn live_table(store: &SchemaStore, id: TableId, at: Ts) -> Result<LiveTable, SchemaError> {
-    let version = store.version_at(id, at)?.version;
+    let version = store.table_at(id, at)?.version;
     Ok(LiveTable { id, joined: at.as_resolved(), version })
 }

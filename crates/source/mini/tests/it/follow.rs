@@ -3,8 +3,10 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tidegate_core::{Ts, ResolvedTs};
-use tidegate_mini::{Report, Runtime, StartConfig, TableFilter, TableSet, Upstream, UpstreamOptions};
+use tidegate_core::{ResolvedTs, Ts};
+use tidegate_mini::{
+    Report, Runtime, RuntimeHandle, StartConfig, TableFilter, TableSet, Upstream, UpstreamOptions,
+};
 use tidegate_playground::{Playground, PlaygroundOptions};
 use tidegate_testkit::{Expected, History, data};
 
@@ -28,12 +30,9 @@ pub(crate) fn follow_all(start: Ts) -> StartConfig {
     StartConfig::new(start.as_start(), TableSet::Follow(TableFilter::all()))
 }
 
-/// Runs from `start` until the checkpoint has reached `until`.
-pub(crate) async fn run(upstream: &Upstream, log: &Arc<Mutex<Log>>, start: Ts, until: Ts, resumed: bool) -> Report {
-    let recorder = Recorder::new(log, resumed);
-    let mut handle = Runtime::start(upstream, follow_all(start), recorder).await.expect("it starts");
-    let control = handle.control();
-    let mut position = control.watch_position();
+/// Waits until the checkpoint has reached `until`, and stops.
+pub(crate) async fn reach(mut handle: RuntimeHandle, until: Ts) -> Report {
+    let mut position = handle.control().watch_position();
     let reached = position.wait_for(|position| position.ts() >= until);
     tokio::select! {
         reached = tokio::time::timeout(Duration::from_secs(60), reached) => {
@@ -43,6 +42,12 @@ pub(crate) async fn run(upstream: &Upstream, log: &Arc<Mutex<Log>>, start: Ts, u
     }
     handle.stop();
     handle.wait().await
+}
+
+/// Runs from `start` until the checkpoint has reached `until`.
+async fn run(upstream: &Upstream, log: &Arc<Mutex<Log>>, start: Ts, until: Ts, resumed: bool) -> Report {
+    let recorder = Recorder::new(log, resumed);
+    reach(Runtime::start(upstream, follow_all(start), recorder).await.expect("it starts"), until).await
 }
 
 async fn streams_as_tidb_answered(name: &str) {

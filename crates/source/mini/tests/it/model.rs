@@ -107,10 +107,15 @@ impl Model {
         let inside = partitioned.info.id;
         for (id, table) in &mut self.tables {
             let was_inside = table.info.id == inside;
-            let stays = partitioned.info.partition.as_ref().is_some_and(|p| p.definitions.iter().any(|d| d.id == *id));
+            let stays = partitioned
+                .info
+                .partition
+                .as_ref()
+                .is_some_and(|p| p.definitions.iter().any(|d| d.id == *id));
             match (was_inside, stays) {
                 (_, true) => {
-                    (table.info, table.schema) = (Arc::clone(&partitioned.info), partitioned.name.schema.clone());
+                    (table.info, table.schema) =
+                        (Arc::clone(&partitioned.info), partitioned.name.schema.clone());
                 }
                 (true, false) => {
                     let mut info = TableInfo::clone(&normal.info);
@@ -134,7 +139,9 @@ impl Model {
         for (table, expected) in &snapshot.tables {
             // Views and sequences have no rows of their own in the feed.
             let Some(mut rows) = ours.remove(table) else { continue };
-            let mut expect: Vec<Vec<Option<Vec<u8>>>> = expected.rows.iter()
+            let mut expect: Vec<Vec<Option<Vec<u8>>>> = expected
+                .rows
+                .iter()
                 .map(|row| row.iter().map(|cell| cell.as_bytes().map(<[u8]>::to_vec)).collect())
                 .collect();
             rows.sort();
