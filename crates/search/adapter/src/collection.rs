@@ -1,0 +1,447 @@
+//! CollectionWorker: everything about one collection, as a state machine.
+//!
+//! Work comes in the source's order and is done in that order. A search-affecting DDL stops the collection:
+//! its partitions send their barriers, then the catalogue is asked for the next generation, then the
+//! partitions go on under it. Work that comes meanwhile waits.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use tidegate_codec::event::OwnedRow;
+use tidegate_contract::Breach;
+use tidegate_contract::schema::classify;
+use tidegate_core::{ClusterId, MonoTime, ResolvedTs, TableId, Ts};
+use tidegate_mini::bridge::{SealedRun, SourceEpoch};
+use tidegate_proto::searchfabric::v1::{
+    ClientKind, CollectionRef, DropCollectionRequest, MutationAck, PutCollectionSchemaRequest, RequestMeta,
+    SchemaScope,
+};
+
+use crate::backoff::Backoff;
+use crate::batch::{SealedBatch, StreamName};
+use crate::error::AdapterError;
+use crate::fence::Fence;
+use crate::lineage::{Generation, Lineage};
+use crate::options::AdapterOptions;
+use crate::resolver::{Roster, SchemaResolver, SourceTable, check_evolution, same_meaning};
+use crate::stream::{Held, Stream};
+use crate::transform::Transformer;
+
+/// What every worker of an adapter shares.
+#[derive(Debug)]
+pub struct Shared {
+    /// The options.
+    pub options: AdapterOptions,
+    /// Builds definitions.
+    pub resolver: SchemaResolver,
+    /// The source cluster.
+    pub cluster: ClusterId,
+    /// The epoch of this run.
+    pub epoch: SourceEpoch,
+    /// What the gateway held of each partition at the start, by name.
+    pub held: BTreeMap<String, Held>,
+}
+
+/// One piece of work, in the source's order.
+#[derive(Debug)]
+pub enum Work {
+    /// Sealed rows of one partition.
+    Rows(SealedRun<OwnedRow>),
+    /// Progress of one partition.
+    Progress(TableId, ResolvedTs),
+    /// A DDL: the table is now like this.
+    Change(SourceTable, Roster),
+    /// A DDL: the table is gone.
+    Drop(Ts),
+}
+
+impl Work {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Rows(run) => run.rows.iter().map(|row| row.row.size_bytes()).sum(),
+            _ => 0,
+        }
+    }
+
+    fn ddl_ts(&self) -> Option<Ts> {
+        match self {
+            Self::Change(_, roster) => Some(roster.ts),
+            Self::Drop(ts) => Some(*ts),
+            _ => None,
+        }
+    }
+}
+
+/// A call to the catalogue.
+#[derive(Clone, Debug, PartialEq)]
+pub enum CatalogCall {
+    /// Begin a generation.
+    Put(Box<PutCollectionSchemaRequest>),
+    /// End the collection.
+    Drop(Box<DropCollectionRequest>),
+}
+
+/// Where a collection stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Rows flow.
+    Running,
+    /// Barriers are out.
+    Fencing,
+    /// The catalogue is asked.
+    Applying,
+    /// Dropped; nothing more is sent.
+    Detached,
+}
+
+#[derive(Debug)]
+enum State {
+    Running,
+    Fencing(Fence, CatalogCall),
+    Applying(Applying),
+    Detached,
+}
+
+#[derive(Debug)]
+struct Applying {
+    ddl_ts: Ts,
+    call: CatalogCall,
+    /// When to ask (again); `None` while a call is out.
+    due: Option<MonoTime>,
+    error: Option<Breach>,
+}
+
+/// One collection.
+#[derive(Debug)]
+pub struct CollectionWorker {
+    collection: CollectionRef,
+    lineage: Lineage,
+    generation: Option<Generation>,
+    streams: BTreeMap<TableId, Stream>,
+    waiting: VecDeque<Work>,
+    waiting_bytes: usize,
+    state: State,
+    backoff: Backoff,
+    transformer: Transformer,
+}
+
+impl CollectionWorker {
+    /// A collection that does not exist yet; its first work is the change that creates it.
+    pub fn new(collection: CollectionRef, shared: &Shared) -> Self {
+        let limits = &shared.options.dispatch;
+        Self {
+            collection,
+            lineage: Lineage::default(),
+            generation: None,
+            streams: BTreeMap::new(),
+            waiting: VecDeque::new(),
+            waiting_bytes: 0,
+            state: State::Running,
+            backoff: Backoff::new(limits.backoff_min, limits.backoff_max, 1),
+            transformer: Transformer::default(),
+        }
+    }
+
+    /// A collection that the catalogue knows, resumed at `from` with the generation that was in force there.
+    pub fn resume(
+        collection: CollectionRef,
+        lineage: Lineage,
+        generation: Generation,
+        tables: impl IntoIterator<Item = TableId>,
+        from: ResolvedTs,
+        shared: &Shared,
+    ) -> Self {
+        let mut worker = Self::new(collection, shared);
+        worker.lineage = lineage;
+        for table in tables {
+            worker.open_stream(table, &generation, from, shared);
+        }
+        worker.generation = Some(generation);
+        worker
+    }
+
+    /// A collection whose end is already known to the catalogue: everything about it is ignored.
+    pub fn detached(collection: CollectionRef, shared: &Shared) -> Self {
+        Self { state: State::Detached, ..Self::new(collection, shared) }
+    }
+
+    fn open_stream(&mut self, table: TableId, generation: &Generation, from: ResolvedTs, shared: &Shared) {
+        let partition = shared.resolver.partition(table);
+        let held = shared.held.get(partition.as_str()).copied().unwrap_or_default();
+        let name = StreamName {
+            client_id: shared.options.client_id.clone(),
+            collection: self.collection.clone(),
+            partition,
+            epoch: shared.epoch,
+        };
+        let options = &shared.options;
+        let stream = Stream::new(name, generation, from, held, options.batch, &options.dispatch);
+        self.streams.insert(table, stream);
+    }
+
+    /// Takes work.
+    ///
+    /// # Errors
+    /// A row or a DDL that cannot be carried on.
+    pub fn work(&mut self, work: Work, now: MonoTime, shared: &Shared) -> Result<(), AdapterError> {
+        if matches!(self.state, State::Detached) {
+            return Ok(());
+        }
+        self.waiting_bytes += work.bytes();
+        self.waiting.push_back(work);
+        self.drain(now, shared)
+    }
+
+    /// Does waiting work until it is done or a DDL stops it.
+    fn drain(&mut self, now: MonoTime, shared: &Shared) -> Result<(), AdapterError> {
+        while matches!(self.state, State::Running) {
+            let Some(work) = self.waiting.pop_front() else { return Ok(()) };
+            self.waiting_bytes -= work.bytes();
+            match work {
+                Work::Rows(run) => self.rows(run)?,
+                Work::Progress(table, resolved) => {
+                    if let Some(stream) = self.streams.get_mut(&table) {
+                        stream.progress(resolved);
+                    }
+                }
+                Work::Change(table, roster) => self.change(&table, &roster, now, shared)?,
+                Work::Drop(ddl_ts) => self.drop_collection(ddl_ts, now, shared),
+            }
+        }
+        Ok(())
+    }
+
+    fn rows(&mut self, run: SealedRun<OwnedRow>) -> Result<(), AdapterError> {
+        let (Some(stream), Some(generation)) = (self.streams.get_mut(&run.table), &self.generation) else {
+            return Err(AdapterError::Ended("stream of a partition with rows"));
+        };
+        let mut rows = run.rows;
+        rows.retain(|row| !stream.holds(row.commit_ts));
+        for mutation in self.transformer.transform(&rows, generation)? {
+            stream.row(mutation);
+        }
+        Ok(())
+    }
+
+    fn change(
+        &mut self,
+        table: &SourceTable,
+        roster: &Roster,
+        now: MonoTime,
+        shared: &Shared,
+    ) -> Result<(), AdapterError> {
+        let prev = self.generation.as_ref().map(|generation| &*generation.definition);
+        let definition = shared.resolver.define(table, prev, roster)?;
+        if let Some(prev) = prev {
+            if same_meaning(prev, &definition) {
+                return Ok(());
+            }
+            check_evolution(prev, &definition, &self.lineage, roster.ts)?;
+        }
+        let (fence, schema_version) = self.lineage.fence(roster.ts);
+        let request = PutCollectionSchemaRequest {
+            meta: Some(self.ddl_meta(roster.ts, roster.context.ddl_job_id, shared)),
+            scope: Some(self.scope(roster.ts)),
+            schema_version,
+            fence: Some(fence),
+            update_policy: classify(prev, &definition).into(),
+            definition: Some(definition),
+        };
+        self.fence(roster.ts, CatalogCall::Put(Box::new(request)), now);
+        Ok(())
+    }
+
+    fn drop_collection(&mut self, ddl_ts: Ts, now: MonoTime, shared: &Shared) {
+        let request = DropCollectionRequest {
+            meta: Some(self.ddl_meta(ddl_ts, 0, shared)),
+            scope: Some(self.scope(ddl_ts)),
+            fence: Some(self.lineage.fence(ddl_ts).0),
+        };
+        self.fence(ddl_ts, CatalogCall::Drop(Box::new(request)), now);
+    }
+
+    /// The same for every replay of the DDL (`spec/mini-cdc.md` §5.5 rule 5).
+    fn ddl_meta(&self, ddl_ts: Ts, job: i64, shared: &Shared) -> RequestMeta {
+        let id = &self.collection.collection_id;
+        RequestMeta {
+            client_id: shared.options.client_id.clone(),
+            client_kind: ClientKind::TidbDdlAdapter.into(),
+            idempotency_key: format!("ddl/{}/{job}/{ddl_ts}/{id}", shared.cluster),
+        }
+    }
+
+    fn scope(&self, ddl_ts: Ts) -> SchemaScope {
+        SchemaScope { collection: Some(self.collection.clone()), ddl_commit_ts: ddl_ts.get() }
+    }
+
+    fn fence(&mut self, ddl_ts: Ts, call: CatalogCall, now: MonoTime) {
+        let fence = Fence::open(&self.collection.collection_id, ddl_ts, self.streams.keys().copied());
+        for stream in self.streams.values_mut() {
+            stream.barrier(ddl_ts, fence.id());
+        }
+        self.state = State::Fencing(fence, call);
+        self.apply_if_complete(now);
+    }
+
+    fn apply_if_complete(&mut self, now: MonoTime) {
+        if let State::Fencing(fence, call) = &self.state
+            && fence.is_complete()
+        {
+            let (ddl_ts, call) = (fence.ddl_ts(), call.clone());
+            self.state = State::Applying(Applying { ddl_ts, call, due: Some(now), error: None });
+        }
+    }
+
+    /// The call to make now, if one is due. It is made once until its answer comes.
+    pub fn poll_call(&mut self, now: MonoTime) -> Option<CatalogCall> {
+        let State::Applying(applying) = &mut self.state else { return None };
+        applying.due.filter(|due| *due <= now)?;
+        applying.due = None;
+        Some(applying.call.clone())
+    }
+
+    /// The catalogue cannot be reached or says "not now": ask again later.
+    pub fn call_failed(&mut self, breach: Breach, now: MonoTime) {
+        if let State::Applying(applying) = &mut self.state {
+            applying.due = Some(self.backoff.fail(now, std::time::Duration::ZERO));
+            applying.error = Some(breach);
+        }
+    }
+
+    /// The catalogue has begun the generation: the whole collection resumes under it.
+    ///
+    /// # Errors
+    /// Waiting work that cannot be carried on.
+    pub fn applied(&mut self, next: Generation, now: MonoTime, shared: &Shared) -> Result<(), AdapterError> {
+        self.backoff.succeed();
+        self.lineage.insert(next.clone());
+        let live: Vec<TableId> = next.tables().collect();
+        self.streams.retain(|table, _| live.contains(table));
+        for stream in self.streams.values_mut() {
+            stream.switch(&next);
+        }
+        // A reader just below the DDL sees the table before it, so that is where new partitions begin.
+        let from = next.ddl_ts.prev().as_resolved();
+        for table in live {
+            if !self.streams.contains_key(&table) {
+                self.open_stream(table, &next, from, shared);
+            }
+        }
+        self.generation = Some(next);
+        self.state = State::Running;
+        self.drain(now, shared)
+    }
+
+    /// The catalogue has dropped the collection.
+    pub fn dropped(&mut self) {
+        self.state = State::Detached;
+        self.streams.clear();
+        self.waiting.clear();
+        self.waiting_bytes = 0;
+    }
+
+    /// The next batch of `table` to send.
+    pub fn poll_batch(&mut self, table: TableId, now: MonoTime) -> Option<&SealedBatch> {
+        self.streams.get_mut(&table)?.poll(now)
+    }
+
+    /// Takes an answer for `table`; returns whether a checkpoint moved.
+    ///
+    /// # Errors
+    /// The gateway refuses for good.
+    pub fn answer(&mut self, table: TableId, ack: MutationAck, now: MonoTime) -> Result<bool, AdapterError> {
+        let Some(stream) = self.streams.get_mut(&table) else { return Ok(false) };
+        let acked = stream.answer(ack, now).map_err(|breach| AdapterError::Refused {
+            what: format!("a batch of {}", stream.name().partition),
+            breach,
+        })?;
+        if let State::Fencing(fence, _) = &mut self.state {
+            for barrier in &acked.barriers {
+                fence.acknowledged(table, barrier);
+            }
+            self.apply_if_complete(now);
+        }
+        Ok(acked.moved)
+    }
+
+    /// The stream to the gateway broke.
+    pub fn stream_lost(&mut self) {
+        self.streams.values_mut().for_each(Stream::stream_lost);
+    }
+
+    /// Everything about this collection at or below it is durable; `None` when nothing is asked of it any
+    /// more.
+    pub fn floor(&self) -> Option<ResolvedTs> {
+        if matches!(self.state, State::Detached) {
+            return None;
+        }
+        let open_ddl = match &self.state {
+            State::Fencing(fence, _) => Some(fence.ddl_ts()),
+            State::Applying(applying) => Some(applying.ddl_ts),
+            _ => self.waiting.iter().find_map(Work::ddl_ts),
+        };
+        let acked = self.streams.values().map(Stream::acked).min();
+        acked.into_iter().chain(open_ddl.map(|ts| ts.prev().as_resolved())).min()
+    }
+
+    /// When something is due although nothing else happens.
+    pub fn due(&self) -> Option<MonoTime> {
+        let call = match &self.state {
+            State::Applying(applying) => applying.due,
+            _ => None,
+        };
+        self.streams.values().filter_map(|stream| stream.lane().due()).chain(call).min()
+    }
+
+    /// Bytes of rows that wait or are not acknowledged.
+    pub fn bytes(&self) -> usize {
+        self.waiting_bytes + self.streams.values().map(Stream::bytes).sum::<usize>()
+    }
+
+    /// Whether everything given to this collection is acknowledged.
+    pub fn is_idle(&self) -> bool {
+        self.waiting.is_empty()
+            && matches!(self.state, State::Running | State::Detached)
+            && self.streams.values().all(|stream| stream.lane().is_idle())
+    }
+
+    /// Where it stands.
+    pub const fn phase(&self) -> Phase {
+        match &self.state {
+            State::Running => Phase::Running,
+            State::Fencing(..) => Phase::Fencing,
+            State::Applying(_) => Phase::Applying,
+            State::Detached => Phase::Detached,
+        }
+    }
+
+    /// The fence that is open, if one is.
+    pub const fn open_fence(&self) -> Option<&Fence> {
+        match &self.state {
+            State::Fencing(fence, _) => Some(fence),
+            _ => None,
+        }
+    }
+
+    /// Why the catalogue did not do what was asked, while that lasts.
+    pub const fn call_error(&self) -> Option<&Breach> {
+        match &self.state {
+            State::Applying(applying) => applying.error.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// The collection.
+    pub const fn collection(&self) -> &CollectionRef {
+        &self.collection
+    }
+
+    /// The generation in force; `None` before the first.
+    pub const fn generation(&self) -> Option<&Generation> {
+        self.generation.as_ref()
+    }
+
+    /// The streams, by physical table.
+    pub const fn streams(&self) -> &BTreeMap<TableId, Stream> {
+        &self.streams
+    }
+}

@@ -1,0 +1,229 @@
+//! Everything that stops an adapter.
+
+use std::borrow::Cow;
+use std::path::PathBuf;
+
+use thiserror::Error;
+use tidegate_codec::ddl::ActionType;
+use tidegate_codec::row::DecodeError;
+use tidegate_contract::{Breach, error as contract_error};
+use tidegate_core::{CommitTs, Diagnostic, ErrorClass, ResolvedTs, TableId};
+use tidegate_mini::MiniError;
+use tidegate_mini::bridge::BridgeError;
+
+use crate::options::OptionsError;
+use crate::resolver::Inadmissible;
+use crate::value::ValueError;
+
+/// An error of the adapter. What is retried never becomes one; see [`ErrorClass`] for who must act.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum AdapterError {
+    /// The options cannot work; nothing was opened.
+    #[error(transparent)]
+    Options(#[from] OptionsError),
+    /// The gateway could not be reached.
+    #[error("cannot reach the search gateway at {address}")]
+    Connect {
+        /// Its address.
+        address: String,
+        /// Why.
+        #[source]
+        source: tonic::Status,
+    },
+    /// The gateway refused something for good.
+    #[error("the search gateway refused {what}: {breach}")]
+    Refused {
+        /// What was refused.
+        what: String,
+        /// Its answer.
+        breach: Breach,
+    },
+    /// The source failed.
+    #[error(transparent)]
+    Source(#[from] MiniError),
+    /// The order of the source's rows cannot be trusted.
+    #[error(transparent)]
+    Bridge(#[from] BridgeError),
+    /// A row cannot be decoded.
+    #[error(transparent)]
+    Decode(DecodeError),
+    /// The default of a new column has no exact form in the contract.
+    #[error("the default of a new column of {table} {reason}")]
+    Default {
+        /// `db.table`.
+        table: String,
+        /// Why.
+        reason: ValueError,
+    },
+    /// A value has no exact form in the contract.
+    #[error("{table}.{column}, row of table {partition} committed at {commit_ts}: {reason}")]
+    Value {
+        /// `db.table`.
+        table: String,
+        /// The column.
+        column: String,
+        /// The physical table.
+        partition: TableId,
+        /// The row's commit timestamp.
+        commit_ts: CommitTs,
+        /// Why.
+        reason: ValueError,
+    },
+    /// A row has no document id, although its table's schema promises one.
+    #[error("{table}, row of table {partition} committed at {commit_ts}: no document id")]
+    NoDocId {
+        /// `db.table`.
+        table: String,
+        /// The physical table.
+        partition: TableId,
+        /// The row's commit timestamp.
+        commit_ts: CommitTs,
+    },
+    /// A row's table version lacks a field of the generation in force.
+    #[error(
+        "{table}, row committed at {commit_ts}: no column for field `{field}` of schema version {schema_version}"
+    )]
+    SchemaMismatch {
+        /// `db.table`.
+        table: String,
+        /// The field.
+        field: String,
+        /// The generation.
+        schema_version: u32,
+        /// The row's commit timestamp.
+        commit_ts: CommitTs,
+    },
+    /// A table cannot be a collection, and the options say to stop then.
+    #[error("{table} cannot be searched: {reason}")]
+    Inadmissible {
+        /// `db.table`.
+        table: String,
+        /// Why.
+        reason: Inadmissible,
+    },
+    /// A DDL moved rows without telling row by row.
+    #[error("{action:?} at {finished_ts} moves rows that the change feed does not tell")]
+    RowsWithoutEvents {
+        /// What it did.
+        action: ActionType,
+        /// When.
+        finished_ts: CommitTs,
+    },
+    /// A DDL changed values of existing rows without telling row by row.
+    #[error(
+        "the ddl at {finished_ts} changed the type of {table}.{column}, and the change feed does not tell the new values"
+    )]
+    ValuesWithoutEvents {
+        /// `db.table`.
+        table: String,
+        /// The column.
+        column: String,
+        /// When.
+        finished_ts: CommitTs,
+    },
+    /// Partitions leave with their documents, but which documents are theirs is no longer known.
+    #[error(
+        "the ddl at {finished_ts} removes partitions of {table} after a reorganisation; their rows are not known"
+    )]
+    OwnershipLost {
+        /// `db.table`.
+        table: String,
+        /// When.
+        finished_ts: CommitTs,
+    },
+    /// The table behind a collection is not what the collection's schema says, without a DDL in between.
+    #[error("{table} differs at {at} from schema version {schema_version} of its collection")]
+    Drift {
+        /// `db.table`.
+        table: String,
+        /// The generation.
+        schema_version: u32,
+        /// The timestamp of the start.
+        at: ResolvedTs,
+    },
+    /// The gateway has less than it once acknowledged.
+    #[error("the gateway holds {partition} up to {held}, but acknowledged {acknowledged} before")]
+    GatewayLost {
+        /// The source partition.
+        partition: String,
+        /// What it holds.
+        held: ResolvedTs,
+        /// What the checkpoint says.
+        acknowledged: ResolvedTs,
+    },
+    /// The checkpoint store failed. It is not written again until it is reopened.
+    #[error("the checkpoint store {path:?} failed: {detail}")]
+    Store {
+        /// Its file; `None` in memory.
+        path: Option<PathBuf>,
+        /// What failed.
+        detail: String,
+    },
+    /// The source or a task of the adapter ended without a reason.
+    #[error("the adapter's {0} ended unexpectedly")]
+    Ended(&'static str),
+}
+
+impl Diagnostic for AdapterError {
+    fn code(&self) -> &'static str {
+        match self {
+            Self::Options(_) => "TG-ADP-001",
+            Self::Connect { .. } => "TG-ADP-002",
+            Self::Refused { .. } => "TG-ADP-003",
+            Self::Value { .. } | Self::NoDocId { .. } | Self::Default { .. } => "TG-ADP-004",
+            Self::Inadmissible { .. } => "TG-ADP-005",
+            Self::RowsWithoutEvents { .. }
+            | Self::ValuesWithoutEvents { .. }
+            | Self::OwnershipLost { .. } => "TG-ADP-006",
+            Self::Drift { .. } | Self::SchemaMismatch { .. } => "TG-ADP-007",
+            Self::GatewayLost { .. } => "TG-ADP-008",
+            Self::Store { .. } => "TG-ADP-009",
+            Self::Bridge(_) => "TG-ADP-010",
+            Self::Ended(_) => "TG-ADP-011",
+            Self::Source(error) => error.code(),
+            Self::Decode(error) => error.code(),
+        }
+    }
+
+    fn class(&self) -> ErrorClass {
+        match self {
+            Self::Connect { .. } => ErrorClass::Retry,
+            Self::Refused { breach, .. } => contract_error::class(breach.code()),
+            Self::Bridge(BridgeError::Overflow { .. }) => ErrorClass::Operator,
+            Self::Bridge(_) | Self::Decode(_) => ErrorClass::Corrupt,
+            Self::SchemaMismatch { .. } | Self::Ended(_) => ErrorClass::Bug,
+            Self::Source(error) => error.class(),
+            _ => ErrorClass::Operator,
+        }
+    }
+
+    fn hint(&self) -> Option<Cow<'static, str>> {
+        let hint = match self {
+            Self::Connect { .. } => "check the gateway's address and that it is running",
+            Self::Value { .. } | Self::NoDocId { .. } | Self::Default { .. } => {
+                "correct the value in the source, or leave the table out with a table pattern"
+            }
+            Self::Inadmissible { .. } => {
+                "name an unsigned, unique NOT NULL column in doc_ids, or skip such tables"
+            }
+            Self::RowsWithoutEvents { .. }
+            | Self::ValuesWithoutEvents { .. }
+            | Self::OwnershipLost { .. } => {
+                "drop the collection and start a new copy with another state directory"
+            }
+            Self::Drift { .. } => "start a new copy: drop the collection and remove the state directory",
+            Self::GatewayLost { .. } => {
+                "restore the gateway's data, or start a new copy with an empty state directory"
+            }
+            Self::Store { .. } => "check space and permissions of the state directory, then start again",
+            Self::Bridge(BridgeError::Overflow { .. }) => {
+                "look for a region without progress, or for huge transactions"
+            }
+            Self::Source(error) => return error.hint(),
+            Self::Decode(error) => return error.hint(),
+            _ => return None,
+        };
+        Some(Cow::Borrowed(hint))
+    }
+}

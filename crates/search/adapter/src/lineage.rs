@@ -1,0 +1,129 @@
+//! The generations of one collection's schema, as the catalogue knows them.
+
+use std::sync::Arc;
+
+use tidegate_contract::{Breach, INITIAL_GENERATION, Schema, SfErrorCode};
+use tidegate_core::{TableId, Ts};
+use tidegate_proto::searchfabric::v1::{CollectionSchemaDefinition, SchemaFence, SchemaGeneration};
+
+/// One generation, compiled.
+#[derive(Clone, Debug)]
+pub struct Generation {
+    /// 1-based.
+    pub version: u32,
+    /// The catalogue's name for it.
+    pub token: Arc<str>,
+    /// The DDL that began it.
+    pub ddl_ts: Ts,
+    /// The whole definition.
+    pub definition: Arc<CollectionSchemaDefinition>,
+    /// The definition, compiled.
+    pub schema: Arc<Schema>,
+}
+
+impl Generation {
+    /// Compiles a generation as the catalogue sent it.
+    ///
+    /// # Errors
+    /// The definition breaks a rule of the contract.
+    pub fn new(sent: &SchemaGeneration) -> Result<Self, Breach> {
+        let missing =
+            || Breach::new(SfErrorCode::SfInternal, "definition", "is missing in the catalogue's answer");
+        let definition = sent.definition.clone().ok_or_else(missing)?;
+        Ok(Self {
+            version: sent.schema_version,
+            token: sent.schema_generation_token.as_str().into(),
+            ddl_ts: Ts::new(sent.ddl_commit_ts),
+            schema: Arc::new(Schema::new(&definition)?),
+            definition: Arc::new(definition),
+        })
+    }
+
+    /// The physical tables that feed it.
+    pub fn tables(&self) -> impl Iterator<Item = TableId> + '_ {
+        let id = |name: &str| name.rsplit(':').next().and_then(|id| id.parse().ok()).map(TableId);
+        self.definition.source_partitions.iter().filter_map(move |p| id(&p.source_partition))
+    }
+
+    /// The logical table whose rows this generation describes.
+    pub fn source_table(&self) -> Option<TableId> {
+        self.definition.replay_context.as_ref().map(|context| TableId(context.source_table_id))
+    }
+}
+
+/// All generations, oldest first.
+#[derive(Clone, Debug, Default)]
+pub struct Lineage(Vec<Generation>);
+
+impl Lineage {
+    /// The lineage of a collection as the catalogue sent it.
+    ///
+    /// # Errors
+    /// As [`Generation::new`].
+    pub fn new(sent: &[SchemaGeneration]) -> Result<Self, Breach> {
+        let mut generations = sent.iter().map(Generation::new).collect::<Result<Vec<_>, _>>()?;
+        generations.sort_unstable_by_key(|generation| generation.ddl_ts);
+        Ok(Self(generations))
+    }
+
+    /// The generation in force for a schema as of `ts`: the newest at or below it.
+    pub fn at(&self, ts: Ts) -> Option<&Generation> {
+        self.0.iter().rev().find(|generation| generation.ddl_ts <= ts)
+    }
+
+    /// The generation that a DDL at `ddl_ts` starts from, also when that DDL is already in the lineage.
+    pub fn before(&self, ddl_ts: Ts) -> Option<&Generation> {
+        self.0.iter().rev().find(|generation| generation.ddl_ts < ddl_ts)
+    }
+
+    /// The generations below `ts`, oldest first.
+    pub fn until(&self, ts: Ts) -> impl Iterator<Item = &Generation> {
+        self.0.iter().take_while(move |generation| generation.ddl_ts < ts)
+    }
+
+    /// Adds a generation, or replaces the one of the same DDL.
+    pub fn insert(&mut self, generation: Generation) {
+        self.0.retain(|known| known.ddl_ts != generation.ddl_ts);
+        let at = self.0.partition_point(|known| known.ddl_ts < generation.ddl_ts);
+        self.0.insert(at, generation);
+    }
+
+    /// The fence of a change at `ddl_ts` and the version it makes. A replayed DDL gives the same
+    /// (`spec/mini-cdc.md` §5.5 rule 5).
+    pub fn fence(&self, ddl_ts: Ts) -> (SchemaFence, u32) {
+        let (version, token) =
+            self.before(ddl_ts).map_or((0, INITIAL_GENERATION), |g| (g.version, &*g.token));
+        let fence = SchemaFence {
+            expected_prev_schema_version: version,
+            schema_generation_token: token.to_owned(),
+            enforce_monotonic_apply: true,
+        };
+        (fence, version.saturating_add(1))
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod fixture {
+    use std::sync::Arc;
+
+    use tidegate_contract::Schema;
+    use tidegate_core::Ts;
+    use tidegate_proto::searchfabric::v1::CollectionSchemaDefinition;
+
+    use super::Generation;
+
+    /// Generation `version` of `definition`, begun at `ddl_ts`, with the token `g<version>`.
+    pub(crate) fn generation(
+        version: u32,
+        ddl_ts: u64,
+        definition: CollectionSchemaDefinition,
+    ) -> Generation {
+        Generation {
+            version,
+            token: format!("g{version}").into(),
+            ddl_ts: Ts::new(ddl_ts),
+            schema: Arc::new(Schema::new(&definition).expect("a valid definition")),
+            definition: Arc::new(definition),
+        }
+    }
+}
