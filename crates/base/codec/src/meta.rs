@@ -11,6 +11,7 @@ mod json;
 mod name;
 mod object;
 mod partition;
+mod sql_text;
 mod table;
 
 pub use column::{

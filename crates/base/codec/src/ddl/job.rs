@@ -123,13 +123,18 @@ pub struct HistoryInfo {
 #[serde(default)]
 pub struct InvolvedSchema {
     /// Database name in lower case; `*` = all.
-    #[serde(deserialize_with = "lenient")]
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "String::is_empty")]
     pub database: String,
     /// Table name in lower case; `*` = all.
-    #[serde(deserialize_with = "lenient")]
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "String::is_empty")]
     pub table: String,
     /// 0: changed; 1: only read, such as the source of CREATE TABLE LIKE.
+    #[serde(skip_serializing_if = "is_exclusive")]
     pub mode: i64,
+}
+
+fn is_exclusive(mode: &i64) -> bool {
+    *mode == 0
 }
 
 impl InvolvedSchema {

@@ -1,3 +1,4 @@
 //! Tests over recorded histories of a real cluster.
 
+mod metadata;
 mod rows;
