@@ -5,6 +5,8 @@
 //! for [`Row::Initialized`]; those still unmatched then were covered by the scan. After it a prewrite always
 //! comes first.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
@@ -12,6 +14,9 @@ use tidegate_core::{CommitTs, Op, RawChange, RegionId, ResolvedTs, StartTs};
 
 use crate::row::{Prewrite, Row, TxnKey};
 
+/// Up to this many prewrites nothing is swept: the rare rollback that a store leaves out costs less than looking
+/// for it.
+const SWEEP_FROM: usize = 64;
 /// Room for this many prewrites is kept when none is left; a larger map is given back.
 const IDLE_CAPACITY_MAX: usize = 1024;
 
@@ -54,12 +59,15 @@ pub struct Matcher {
     start_ts: StartTs,
     initialized: bool,
     prewrites: HashMap<TxnKey, Prewrite>,
-    /// Commits that came before their prewrite; only until the region is initialised.
-    early_commits: Vec<(TxnKey, CommitTs)>,
+    /// Commits that came before their prewrite's last word; only until the region is initialised. Ordered, so
+    /// that a run can be repeated exactly.
+    early_commits: BTreeMap<TxnKey, CommitTs>,
     /// Transactions that are over; a prewrite that the scan still reports must not outlive the scan. Only until
     /// the region is initialised.
     settled: Vec<TxnKey>,
     held_bytes: usize,
+    /// How many prewrites make the next sweep worth while.
+    sweep_at: usize,
 }
 
 impl Matcher {
@@ -70,9 +78,10 @@ impl Matcher {
             start_ts,
             initialized: false,
             prewrites: HashMap::new(),
-            early_commits: Vec::new(),
+            early_commits: BTreeMap::new(),
             settled: Vec::new(),
             held_bytes: 0,
+            sweep_at: SWEEP_FROM,
         }
     }
 
@@ -100,7 +109,10 @@ impl Matcher {
         out: &mut Vec<RawChange>,
     ) -> Result<(), MatchError> {
         match row {
-            Row::Committed(change) => self.emit(change, resolved, out),
+            Row::Committed(change) => {
+                self.cover(&change);
+                self.emit(change, resolved, out)
+            }
             Row::Prewrite(txn, prewrite) => {
                 self.put(txn, prewrite);
                 Ok(())
@@ -151,13 +163,48 @@ impl Matcher {
             return self.emit(self.change(txn, prewrite, commit_ts), resolved, out);
         }
         if !self.initialized {
-            self.early_commits.push((txn.detach(), commit_ts));
+            self.early_commits.insert(txn.detach(), commit_ts);
             return Ok(());
         }
+        let (region_id, start_ts) = (self.region_id, txn.start_ts);
         if commit_ts.ts() <= self.start_ts.ts() {
-            return Ok(());
+            Ok(())
+        } else if commit_ts.ts() <= resolved.ts() {
+            // Scanning again would not find it: the scan begins at what is resolved.
+            Err(MatchError::BelowResolved { region_id, start_ts, commit_ts, resolved })
+        } else {
+            Err(MatchError::PrewriteMissing { region_id, start_ts, commit_ts })
         }
-        Err(MatchError::PrewriteMissing { region_id: self.region_id, start_ts: txn.start_ts, commit_ts })
+    }
+
+    /// Forgets prewrites whose lock is gone without a word (a store may leave an unprotected rollback out): a
+    /// lock holds the resolved timestamp at its start, so what started below `resolved` has ended. Does nothing
+    /// while there are few.
+    pub fn sweep(&mut self, resolved: ResolvedTs) {
+        if self.prewrites.len() < self.sweep_at {
+            return;
+        }
+        let held_bytes = &mut self.held_bytes;
+        self.prewrites.retain(|txn, prewrite| {
+            let lives = txn.start_ts.ts() >= resolved.ts();
+            if !lives {
+                *held_bytes -= size(txn, prewrite);
+            }
+            lives
+        });
+        self.sweep_at = (self.prewrites.len() * 2).max(SWEEP_FROM);
+    }
+
+    /// A version that the scan reports whole needs no matching: what waits for it may know less, as a lock
+    /// rewritten without its value does.
+    fn cover(&mut self, change: &RawChange) {
+        if self.early_commits.is_empty() {
+            return;
+        }
+        let txn = TxnKey { start_ts: change.start_ts, key: change.key.clone() };
+        if self.early_commits.remove(&txn).is_some() {
+            self.remove(&txn);
+        }
     }
 
     /// The prewrite to be committed. Before the end of the scan one without a value, or of a pipelined

@@ -122,6 +122,18 @@ fn an_early_commit_that_the_scan_covered_is_dropped() {
 }
 
 #[test]
+fn a_version_that_the_scan_reports_whole_is_not_matched_with_a_prewrite_that_lost_its_value() {
+    let run = Run::new().feed([
+        put(20, "a", ""),
+        commit(20, "a", 25),
+        committed(20, "a", "1", 25),
+        Row::Initialized,
+    ]);
+    assert_eq!(run.emitted(), [(Op::Put, "a", "1", "", 20, 25)]);
+    assert_eq!(run.matcher.held_prewrites(), 0);
+}
+
+#[test]
 fn tiflow_5468_an_empty_prewrite_is_not_matched_during_the_scan() {
     // The live prewrite carries no value (the lock was rewritten); the scan brings the value later.
     let run = Run::new().feed([put(20, "a", ""), commit(20, "a", 25), put(20, "a", "1")]);
@@ -228,6 +240,29 @@ fn a_commit_without_prewrite_after_the_scan_is_an_error() {
     let error = Run::initialized().try_feed(commit(20, "a", 25)).unwrap_err();
     let (start_ts, commit_ts) = (StartTs::new(20), CommitTs::new(25));
     assert_eq!(error, MatchError::PrewriteMissing { region_id: REGION, start_ts, commit_ts });
+}
+
+#[test]
+fn a_commit_without_prewrite_at_or_below_the_resolved_timestamp_is_the_worse_error() {
+    // Scanning the region again would not bring it back.
+    let mut run = Run::initialized();
+    run.resolved = ResolvedTs::new(30);
+    assert!(matches!(run.try_feed(commit(20, "a", 25)), Err(MatchError::BelowResolved { .. })));
+}
+
+#[test]
+fn prewrites_that_ended_without_a_word_are_swept_once_they_are_many() {
+    let mut run = Run::initialized();
+    for start in 0..100 {
+        run.try_feed(put(20 + start, "a", "value")).expect("a legal row");
+    }
+    let one = "a".len() + "value".len() + "old".len();
+    assert_eq!(run.matcher.held_bytes(), 100 * one);
+    // A lock that started at 90 may still hold the resolved timestamp at 90; those below are gone.
+    run.matcher.sweep(ResolvedTs::new(90));
+    assert_eq!((run.matcher.held_prewrites(), run.matcher.held_bytes()), (30, 30 * one));
+    run.matcher.sweep(ResolvedTs::new(110));
+    assert_eq!(run.matcher.held_prewrites(), 30, "few are left alone");
 }
 
 #[test]

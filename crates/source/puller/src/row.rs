@@ -6,7 +6,7 @@ use tidegate_proto::cdcpb::event::LogType;
 use tidegate_proto::cdcpb::event::{Row as Message, row::OpType};
 
 /// A transaction's write of one key, as far as rows identify it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TxnKey {
     /// The transaction.
     pub start_ts: StartTs,

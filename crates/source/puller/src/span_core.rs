@@ -460,9 +460,11 @@ impl SpanCore {
     fn resolved(&mut self, ts: ResolvedTs, ids: &[RegistrationId], now: MonoTime) {
         let before = self.lock.resolved();
         for id in ids {
-            let Some(registered) = self.registered.get(id) else { continue };
-            if registered.matcher.is_initialized() {
-                self.lock.advance(registered.region.id, ts);
+            let Some(registered) = self.registered.get_mut(id) else { continue };
+            if registered.matcher.is_initialized() && self.lock.advance(registered.region.id, ts) {
+                let held_before = registered.matcher.held_bytes();
+                registered.matcher.sweep(ts);
+                self.held_bytes = self.held_bytes - held_before + registered.matcher.held_bytes();
             }
         }
         if self.lock.resolved() > before {

@@ -65,7 +65,9 @@ fn replay(name: &str) -> Vec<Registration> {
                 let ids = (frame.stream, request.request_id, request.region_id);
                 if let Some(change_data_request::Request::Deregister(_)) = request.request {
                     let gone = |key: &(u64, u64, u64)| key.0 == ids.0 && key.1 == ids.1;
-                    ended.extend(live.extract_if(.., |key, _| gone(key)).map(|(_, registration)| registration));
+                    ended.extend(
+                        live.extract_if(.., |key, _| gone(key)).map(|(_, registration)| registration),
+                    );
                 } else {
                     let replaced = live.insert(ids, Registration::new(&request));
                     assert!(replaced.is_none(), "registered again without an error: {ids:?}");
@@ -81,7 +83,10 @@ fn replay(name: &str) -> Vec<Registration> {
                     match event.event {
                         Some(event::Event::Entries(entries)) => {
                             let Some(registration) = live.get_mut(&ids) else { continue };
-                            entries.entries.into_iter().for_each(|row| registration.feed(row, RegionId(ids.2)));
+                            entries
+                                .entries
+                                .into_iter()
+                                .for_each(|row| registration.feed(row, RegionId(ids.2)));
                         }
                         Some(event::Event::Error(_)) => ended.extend(live.remove(&ids)),
                         other => panic!("a current store does not send {other:?}"),
@@ -109,7 +114,9 @@ fn expected(name: &str, tables: &[i64]) -> BTreeMap<Id, Content> {
     let history = History::open(data::path(name)).expect("recorded data");
     let mut newest: BTreeMap<Bytes, Bytes> = BTreeMap::new();
     let mut versions = BTreeMap::new();
-    for version in history.log.into_iter().filter(|version| spans.iter().any(|span| span.contains(&version.key))) {
+    for version in
+        history.log.into_iter().filter(|version| spans.iter().any(|span| span.contains(&version.key)))
+    {
         let old = newest.insert(version.key.clone(), version.value.clone()).unwrap_or_default();
         let id = (version.key, version.start_ts, version.commit_ts);
         versions.insert(id, (version.op, version.value, old));
@@ -142,7 +149,11 @@ fn the_scans_of_a_real_store_give_the_committed_history_above_each_requests_chec
         compared += wanted.len();
         assert!(collect(&registration.out) == wanted, "span {:?}", registration.span);
     }
-    assert!(compared >= history.len(), "every version was read by some scan: {compared} of {}", history.len());
+    assert!(
+        compared >= history.len(),
+        "every version was read by some scan: {compared} of {}",
+        history.len()
+    );
 }
 
 #[test]

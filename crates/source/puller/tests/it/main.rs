@@ -1,3 +1,5 @@
 //! The puller against recorded traffic, against a model of a store, and against the playground.
 
 mod frames;
+mod interleavings;
+mod model;
