@@ -3,3 +3,4 @@
 mod frames;
 mod interleavings;
 mod model;
+mod playground;
