@@ -116,7 +116,7 @@ function drawFreshness() {
   const fresh = answer.freshness;
   const state = fresh.complete
     ? element("span", { class: "ok" }, "complete")
-    : element("span", { class: "bad" }, `incomplete: ${fresh.incomplete.map((one) => one.reason).join(", ")}`);
+    : element("span", { class: "bad" }, `incomplete: ${reasons(fresh)}`);
   const took = ` in ${(answer.took_us / 1000).toFixed(1)} ms`;
   const safe = element("b", {}, clock(fresh.safe_ts));
   by("freshness").replaceChildren(
@@ -125,6 +125,10 @@ function drawFreshness() {
     element("span", { title: `safe_ts ${fresh.safe_ts}` }, "safe_ts ", safe),
     element("span", {}, "lag ", element("b", {}, duration(fresh.lag_ms))),
   );
+}
+
+function reasons(fresh) {
+  return fresh.incomplete.map((one) => one.reason.replaceAll("_", " ")).join(", ");
 }
 
 function drawFacets() {

@@ -19,7 +19,7 @@ export function present(document, collection) {
     else if (isText(value) && field.kind === "text") placeText(shown, field, value);
     else if (isWords(value)) shown.tags.push({ field: field.name, words: value });
     else if (isNames(value)) shown.names.push({ field: field.name, names: Object.entries(value) });
-    else if (`${value}` !== `${document.id}`) shown.facts.push({ field: field.name, text: fact(field, value) });
+    else if (`${value}` !== `${document.id}`) shown.facts.push(fact(field, value));
   }
   const title = shown.title ?? { field: "", text: shown.badge?.text ?? `document ${document.id}` };
   return { ...shown, badge: shown.badge?.text, titleField: title.field, title: title.text };
@@ -34,6 +34,10 @@ function placeText(shown, field, value) {
 }
 
 function fact(field, value) {
+  return { field: field.name, text: factText(field, value) };
+}
+
+function factText(field, value) {
   if (field.kind === "timestamp") {
     const time = new Date(Number(BigInt(value) / 1000n));
     return time.toISOString().replace("T", " ").slice(0, 19);
@@ -86,7 +90,8 @@ function body(shown, text) {
   };
   const line = (kind, parts) => parts.length && element("p", { class: `words ${kind}` }, ...parts.map(part));
   const chips = shown.chips.map((chip) => element("span", { class: "chip" }, ...text(chip.field, chip.text)));
-  const names = ({ field, names }) => names.map(([label, name]) => ({ field: `${field}.${label}`, text: name, label }));
+  const named = (field, [label, name]) => ({ field: `${field}.${label}`, text: name, label });
+  const names = ({ field, names }) => names.map((one) => named(field, one));
   const words = ({ field, words }) => words.map((word) => ({ field, text: word }));
   return element(
     "div",

@@ -1,1 +1,4 @@
-//! The HTTP API and the pages: search, freshness and pipeline numbers.
+//! The HTTP API and the page: search, freshness and live numbers.
+
+pub mod json;
+pub mod rate;

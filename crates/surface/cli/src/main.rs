@@ -1,2 +1,39 @@
 //! The `tidegate` command.
-fn main() {}
+
+mod args;
+mod failure;
+mod inspect;
+mod log;
+mod playground;
+mod signal;
+mod verify;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Cli, Command};
+use failure::{CliError, Failure};
+
+fn main() -> ExitCode {
+    let outcome = start(Cli::parse());
+    outcome.unwrap_or_else(|failure| {
+        eprintln!("{failure}");
+        ExitCode::from(failure.exit_code())
+    })
+}
+
+fn start(cli: Cli) -> Result<ExitCode, Failure> {
+    log::start(&cli.log, cli.log_json)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    runtime.map_err(CliError::Start)?.block_on(command(cli.command))
+}
+
+async fn command(command: Command) -> Result<ExitCode, Failure> {
+    match command {
+        Command::Playground(args) => playground::run(args).await,
+        Command::Inspect(args) => inspect::run(&args),
+        Command::Verify(args) => verify::run(args).await,
+        _ => Ok(ExitCode::FAILURE),
+    }
+}
