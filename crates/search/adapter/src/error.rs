@@ -82,7 +82,7 @@ pub enum AdapterError {
     },
     /// A row's table version lacks a field of the generation in force.
     #[error(
-        "{table}, row committed at {commit_ts}: no column for field `{field}` of schema version {schema_version}"
+        "{table}, row committed at {commit_ts}: schema version {schema_version} has `{field}`, the row not"
     )]
     SchemaMismatch {
         /// `db.table`.
@@ -112,7 +112,7 @@ pub enum AdapterError {
     },
     /// A DDL changed values of existing rows without telling row by row.
     #[error(
-        "the ddl at {finished_ts} changed the type of {table}.{column}, and the change feed does not tell the new values"
+        "the ddl at {finished_ts} rewrote {table}.{column}, and the change feed does not tell the values"
     )]
     ValuesWithoutEvents {
         /// `db.table`.
@@ -123,9 +123,7 @@ pub enum AdapterError {
         finished_ts: CommitTs,
     },
     /// Partitions leave with their documents, but which documents are theirs is no longer known.
-    #[error(
-        "the ddl at {finished_ts} removes partitions of {table} after a reorganisation; their rows are not known"
-    )]
+    #[error("the ddl at {finished_ts} removes partitions of {table} whose rows are not known any more")]
     OwnershipLost {
         /// `db.table`.
         table: String,

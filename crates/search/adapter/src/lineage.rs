@@ -81,6 +81,20 @@ impl Lineage {
         self.0.iter().take_while(move |generation| generation.ddl_ts < ts)
     }
 
+    /// Up to where the lineage itself proves that `partition` is durable at the gateway: nothing of it
+    /// existed before the DDL that brought it in, and no later DDL took effect before everything of it up to
+    /// there was acknowledged.
+    pub fn proven(&self, partition: &str) -> Ts {
+        let lists =
+            |g: &Generation| g.definition.source_partitions.iter().any(|p| p.source_partition == partition);
+        let brought_in = self.0.iter().find(|g| lists(g)).map(|g| g.ddl_ts);
+        let followed = self.0.windows(2).filter_map(|pair| match pair {
+            [before, after] if lists(before) => Some(after.ddl_ts),
+            _ => None,
+        });
+        brought_in.into_iter().chain(followed).max().unwrap_or(Ts::ZERO)
+    }
+
     /// Adds a generation, or replaces the one of the same DDL.
     pub fn insert(&mut self, generation: Generation) {
         self.0.retain(|known| known.ddl_ts != generation.ddl_ts);

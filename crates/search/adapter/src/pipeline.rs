@@ -219,10 +219,8 @@ impl Pipeline {
     fn check_held(&self, generation: &Generation, lineage: &Lineage) -> Result<(), AdapterError> {
         for partition in &generation.definition.source_partitions {
             let name = &partition.source_partition;
-            let lists =
-                |g: &&Generation| g.definition.source_partitions.iter().any(|p| p.source_partition == *name);
-            let introduced = lineage.until(Ts::MAX).find(lists).map_or(Ts::ZERO, |g| g.ddl_ts);
-            let held = self.shared.held.get(name).map_or(Ts::ZERO, |held| held.resolved.ts()).max(introduced);
+            let resolved = self.shared.held.get(name).map_or(Ts::ZERO, |held| held.resolved.ts());
+            let held = resolved.max(lineage.proven(name));
             if held < self.start.ts() {
                 let (partition, held) = (name.clone(), held.as_resolved());
                 return Err(AdapterError::GatewayLost { partition, held, acknowledged: self.start });

@@ -133,7 +133,8 @@ pub(crate) mod fixture {
         }
     }
 
-    /// `id` (u64, identity), `label` (nullable string), `meta` (JSON), `v` (3 dimensions, nullable), from `table:7`.
+    /// `id` (u64, identity), `label` (nullable string), `meta` (JSON), `v` (3 dimensions, nullable), from
+    /// `table:7`.
     pub(crate) fn definition() -> CollectionSchemaDefinition {
         let vector = VectorTypeSpec {
             dimensions: 3,

@@ -101,7 +101,8 @@ fn check_barrier(mark: &BarrierMark) -> Result<(), Breach> {
     check_id(&mark.fence_id, "fence_id", ID_CHARS_MAX)
 }
 
-/// `cohort` is the schema version of the data-bearing rows before; all of a batch share one (`spec/cdc-adapter.md` §5.3).
+/// `cohort` is the schema version of the data-bearing rows before; all of a batch share one
+/// (`spec/cdc-adapter.md` §5.3).
 fn check_row(row: &RowMutation, cohort: &mut Option<u32>) -> Result<(), Breach> {
     if row.commit_ts == 0 {
         return Err(invalid("commit_ts", "must not be 0"));

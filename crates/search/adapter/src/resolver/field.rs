@@ -104,7 +104,6 @@ mod tests {
         ];
         for (column, text, scalar) in cases {
             assert_eq!(field_type(&column.field_type), Ok(Type::Scalar(scalar.into())), "{text}");
-            assert_eq!(column.field_type.sql_text(), text);
         }
     }
 

@@ -69,14 +69,11 @@ impl FieldRule {
     /// Checks a value against the rule.
     ///
     /// # Errors
-    /// `SF_FIELD_TYPE_MISMATCH`, `SF_VECTOR_INVALID`, `SF_JSON_INVALID` or `SF_JSON_TOO_DEEP`; the path is empty or
-    /// below the value.
+    /// `SF_FIELD_TYPE_MISMATCH`, `SF_VECTOR_INVALID`, `SF_JSON_INVALID` or `SF_JSON_TOO_DEEP`; the path is
+    /// empty or below the value.
     pub fn check(&self, data: &FieldData) -> Result<(), Breach> {
         let value = data.value.as_ref().ok_or_else(|| mismatch("has no value"))?;
-        if let field_data::Value::AtomicValue(AtomicValue {
-            value: Some(atomic_value::Value::NullValue(_)),
-        }) = value
-        {
+        if is_null(value) {
             return if self.nullable { Ok(()) } else { Err(mismatch("is null, but not nullable")) };
         }
         match (&self.shape, value) {
@@ -93,6 +90,11 @@ impl FieldRule {
             _ => Err(mismatch("has another shape than its field")),
         }
     }
+}
+
+fn is_null(value: &field_data::Value) -> bool {
+    let null = |atomic: &AtomicValue| matches!(atomic.value, Some(atomic_value::Value::NullValue(_)));
+    matches!(value, field_data::Value::AtomicValue(atomic) if null(atomic))
 }
 
 fn check_list(scalar: ScalarFieldType, list: &ListValue) -> Result<(), Breach> {
