@@ -18,7 +18,8 @@ use crate::time::{Duration, Time};
 use crate::value::Value;
 use crate::vector::Vector;
 
-pub(crate) use number::number_of;
+pub(crate) use datetime::{clock_of, datetime_from_number, datetime_from_text, duration_from_text};
+pub(crate) use number::{Number, number_of};
 pub(crate) use string::{fit_bytes, fit_text, plain_text};
 
 /// Where conversions depend on more than value and type.

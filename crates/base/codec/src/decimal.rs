@@ -1,6 +1,8 @@
 //! DECIMAL: up to 65 digits, 30 of them after the point, without loss
 //! (`reference/tidb-keys-and-rows.md` §1.5).
 
+mod arithmetic;
+
 use std::fmt;
 
 /// Digits in one word of the packed form.

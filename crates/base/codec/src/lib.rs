@@ -7,6 +7,7 @@ pub mod decimal;
 pub mod encode;
 pub mod event;
 pub mod float_text;
+pub mod generated;
 pub mod json;
 pub mod key;
 pub mod memcomparable;

@@ -21,14 +21,6 @@ impl<'a> Reader<'a> {
         self.rest
     }
 
-    pub(crate) const fn is_empty(&self) -> bool {
-        self.rest.is_empty()
-    }
-
-    pub(crate) fn peek(&self) -> Option<u8> {
-        self.rest.first().copied()
-    }
-
     pub(crate) fn take(&mut self, count: usize) -> Option<&'a [u8]> {
         let (head, rest) = self.rest.split_at_checked(count)?;
         self.rest = rest;
@@ -43,10 +35,6 @@ impl<'a> Reader<'a> {
 
     pub(crate) fn u8(&mut self) -> Option<u8> {
         self.array::<1>().map(|[byte]| byte)
-    }
-
-    pub(crate) fn u16_le(&mut self) -> Option<u16> {
-        self.array().map(u16::from_le_bytes)
     }
 
     pub(crate) fn u32_le(&mut self) -> Option<u32> {

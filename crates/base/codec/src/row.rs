@@ -17,6 +17,7 @@ use tidegate_core::{Diagnostic, ErrorClass, TableId, Ts};
 use crate::convert::{self, convert};
 use crate::datum;
 use crate::encode::put_cell;
+use crate::generated::{self, GeneratedError};
 use crate::key::{Handle, KeyError};
 use crate::meta::{ColumnInfo, TableInfo};
 use crate::value::Value;
@@ -252,7 +253,20 @@ impl<'a> RowView<'a> {
     /// # Errors
     /// As [`Self::column`].
     pub fn selected(&self, index: usize) -> Result<Value<'a>, DecodeError> {
-        self.column(index)
+        self.computed(index, 0)
+    }
+
+    /// `depth` counts generated columns that need each other, which TiDB keeps free of circles.
+    fn computed(&self, index: usize, depth: usize) -> Result<Value<'a>, DecodeError> {
+        let expr =
+            self.layout.column(index).and_then(|(plan, info)| Some((plan.generated.as_deref()?, info)));
+        let Some((expr, info)) = expr else { return self.column(index) };
+        let fail = |reason: CellError| self.layout.error(Some(index), 0, reason);
+        let failed = |error: GeneratedError| fail(CellError::Generated(error));
+        let columns = Columns { row: self, depth };
+        let result = expr.as_ref().map_err(Clone::clone).and_then(|expr| generated::evaluate(expr, &columns));
+        let context = convert::Context { clip_negative: false, today: 0 };
+        convert(&result.map_err(failed)?, &info.field_type, context).map_err(|_| fail(CellError::Conversion))
     }
 
     /// The value of the column `name`, in any case; `None` when the table has no such column.
@@ -291,6 +305,30 @@ impl<'a> RowView<'a> {
             Some(checksum) => checksum.verify(self, raw_key),
             None => Ok(()),
         }
+    }
+}
+
+/// The columns of a row, as a generated column sees them.
+struct Columns<'r, 'a> {
+    row: &'r RowView<'a>,
+    depth: usize,
+}
+
+impl generated::Columns for Columns<'_, '_> {
+    fn value(&self, index: usize) -> Result<Value<'static>, GeneratedError> {
+        if self.depth > self.row.layout.plans().len() {
+            return Err(GeneratedError::Column);
+        }
+        let value = self.row.computed(index, self.depth + 1).map_err(|error| match error.reason {
+            CellError::Generated(inner) => inner,
+            _ => GeneratedError::Column,
+        })?;
+        Ok(value.into_owned())
+    }
+
+    fn ignores_case(&self, index: usize) -> bool {
+        let column = self.row.table().columns.get(index);
+        column.is_some_and(|column| column.field_type.collate.ends_with("_ci"))
     }
 }
 

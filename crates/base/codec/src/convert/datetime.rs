@@ -1,6 +1,6 @@
 //! Calendar times and time spans out of texts and numbers, as loosely as MySQL reads them.
 
-use super::number::{Number, number_of};
+use super::number::number_of;
 use super::string::plain_text;
 use super::{Context, Unconvertible, duration_value, time_value, unquoted};
 use crate::decimal::Decimal;
@@ -424,10 +424,4 @@ fn leading_number(text: &str) -> Option<(i64, &str)> {
     let end = text.bytes().take_while(u8::is_ascii_digit).count();
     let (digits, rest) = text.split_at_checked(end)?;
     Some((digits.parse().ok()?, rest))
-}
-
-impl From<Duration> for Number {
-    fn from(duration: Duration) -> Self {
-        number_of(&Value::Duration(duration))
-    }
 }

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use crate::datum::Datum;
 use crate::decimal::Decimal;
+use crate::generated::GeneratedError;
 use crate::json::{Json, JsonError};
 use crate::key::KeyError;
 use crate::memcomparable::float_from_bytes;
@@ -65,6 +66,9 @@ pub enum CellError {
     /// The value of a column that MODIFY COLUMN rewrote cannot be converted to its present type.
     #[error("value cannot be converted as MODIFY COLUMN did")]
     Conversion,
+    /// A virtual generated column cannot be computed.
+    #[error(transparent)]
+    Generated(GeneratedError),
     /// The column index is beyond the table's columns.
     #[error("table has no such column")]
     NoSuchColumn,

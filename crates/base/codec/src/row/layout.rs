@@ -7,6 +7,7 @@ use hashbrown::HashMap;
 use super::cell::{CellError, CellKind};
 use super::lineage::Predecessor;
 use super::{DecodeError, RowView, defaults};
+use crate::generated::{self, Expr, GeneratedError};
 use crate::key::Handle;
 use crate::meta::{ColumnInfo, HandleKind, TableInfo};
 
@@ -41,6 +42,8 @@ pub(crate) struct ColumnPlan {
     pub(crate) is_virtual: bool,
     pub(crate) handle: Option<HandlePart>,
     pub(crate) missing: Missing,
+    /// The expression of a virtual generated column.
+    pub(crate) generated: Option<Arc<Result<Expr, GeneratedError>>>,
     /// What the column was before MODIFY COLUMN rewrote it.
     pub(crate) predecessor: Option<Arc<Predecessor>>,
 }
@@ -134,6 +137,10 @@ fn plan(table: &TableInfo, column: &ColumnInfo) -> ColumnPlan {
         is_virtual: column.is_virtual(),
         handle: None,
         missing: defaults::missing(table, column, kind),
+        generated: column.is_virtual().then(|| {
+            let index = |name: &str| table.column_by_name(name).map(|(index, _)| index);
+            Arc::new(generated::parse(&column.generated_expr_string, &index))
+        }),
         predecessor: None,
     }
 }

@@ -15,7 +15,7 @@ use tidegate_testkit::{Cell, Expected, History, Snapshot, Version, data};
 type Row = Vec<Option<Vec<u8>>>;
 
 /// Differences shown for a failing history; the rest is only counted.
-const SHOWN_MAX: usize = 2000;
+const SHOWN_MAX: usize = 20;
 
 /// What compares unequal, one line each.
 #[derive(Default)]
