@@ -2,5 +2,8 @@
 
 mod frames;
 mod interleavings;
+mod locks;
 mod model;
 mod playground;
+mod storm;
+mod support;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tidegate_codec::key::to_region_key;
 use tidegate_core::{
-    CommitTs, MonoTime, Op, PeerId, RawChange, RegionId, ResolvedTs, Span, StartTs, StoreId, Ts,
+    CommitTs, MonoTime, Op, PeerId, RawChange, RegionId, ResolvedTs, Span, StartTs, StoreId,
 };
 use tidegate_pd::{Peer, Region, RegionEpoch};
 use tidegate_puller::failure::Failure;
@@ -107,23 +107,23 @@ enum Request {
 
 /// Which disorder a world has; all of it by default.
 #[derive(Clone, Copy, Debug)]
-pub struct Disorder {
+pub(crate) struct Disorder {
     /// Splits, merges and leader moves.
-    pub regions: bool,
+    pub(crate) regions: bool,
     /// Errors and broken streams.
-    pub errors: bool,
+    pub(crate) errors: bool,
     /// PD shows regions as they were a while ago.
-    pub pd_lag: bool,
+    pub(crate) pd_lag: bool,
     /// The subscription covers only a part of the keys, cutting through regions.
-    pub part: bool,
+    pub(crate) part: bool,
 }
 
 impl Disorder {
-    pub const ALL: Self = Self { regions: true, errors: true, pd_lag: true, part: true };
-    pub const NONE: Self = Self { regions: false, errors: false, pd_lag: false, part: false };
+    pub(crate) const ALL: Self = Self { regions: true, errors: true, pd_lag: true, part: true };
+    pub(crate) const NONE: Self = Self { regions: false, errors: false, pd_lag: false, part: false };
 }
 
-pub struct World {
+pub(crate) struct World {
     rng: fastrand::Rng,
     disorder: Disorder,
     now: MonoTime,
@@ -147,8 +147,8 @@ pub struct World {
     resolved: Option<u64>,
     /// A store left a rollback out; its prewrite may be held for as long as the registration lives.
     silent_rollbacks: bool,
-    pub registrations: usize,
-    pub changes: usize,
+    pub(crate) registrations: usize,
+    pub(crate) changes: usize,
 }
 
 fn bound(key: u8) -> Bytes {
@@ -164,7 +164,7 @@ fn txn_key(start_ts: u64, key: u8) -> TxnKey {
 }
 
 impl World {
-    pub fn new(seed: u64, disorder: Disorder) -> Self {
+    pub(crate) fn new(seed: u64, disorder: Disorder) -> Self {
         let mut rng = fastrand::Rng::with_seed(seed);
         let range = if disorder.part && rng.bool() { (rng.u8(1..6), rng.u8(9..KEYS)) } else { (0, KEYS) };
         let cuts = [0, 5, 9, KEYS];
@@ -213,7 +213,7 @@ impl World {
     }
 
     /// Runs some steps of disorder, heals the world, and checks that the subscription catches up completely.
-    pub fn run(mut self, steps: usize) -> Self {
+    pub(crate) fn run(mut self, steps: usize) -> Self {
         for _ in 0..steps {
             self.step();
         }
@@ -858,9 +858,4 @@ fn region(shard: Shard) -> Region {
         leader: Some(peer(shard.leader)),
         peers: (1..=STORES).map(peer).collect(),
     }
-}
-
-/// A timestamp of the model as the puller's type.
-pub fn ts(ts: u64) -> Ts {
-    Ts::new(ts)
 }
