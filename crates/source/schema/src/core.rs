@@ -7,6 +7,8 @@ mod apply;
 mod exchange;
 mod recover;
 mod rename;
+#[cfg(test)]
+mod worked_example;
 
 use std::{collections::BTreeSet, num::NonZeroUsize, sync::Arc};
 
@@ -14,14 +16,14 @@ use hashbrown::HashMap;
 use tidegate_codec::{
     ddl::Job,
     event::DdlEvent,
-    meta::{DbInfo, TableInfo},
+    meta::{DbInfo, SchemaState, TableInfo},
     row::TableLayout,
 };
 use tidegate_core::{CommitTs, JobId, ResolvedTs, SchemaId, StartTs, TableId, Ts};
 
 use crate::{
     SchemaError,
-    catalog::{Catalog, row_ids},
+    catalog::{Catalog, Table, row_ids},
     history::{TableAt, TableVersion, VersionHistory},
 };
 
@@ -79,6 +81,8 @@ pub(crate) struct SchemaCore {
     common_events: Vec<Arc<DdlEvent>>,
     /// Dropped databases with their tables, for FLASHBACK DATABASE.
     dropped_schemas: HashMap<SchemaId, DroppedSchema>,
+    /// Tables that the base snapshot shows delete-only: on their way in or out, and nothing that SQL sees.
+    half_made: HashMap<TableId, Table>,
     /// All jobs after the base, so that one that comes again is not taken for one that comes late.
     applied: BTreeSet<(CommitTs, JobId)>,
 }
@@ -98,8 +102,13 @@ impl SchemaCore {
     ) -> Self {
         let mut core = Self { base_ts, ..Self::default() };
         schemas.into_iter().for_each(|schema| core.catalog.put_schema(schema));
-        for (schema, table) in tables {
-            core.install(base_ts, base_ts, schema, Arc::new(table));
+        for (schema_id, info) in tables {
+            let info = Arc::new(info);
+            if info.state == SchemaState::DeleteOnly {
+                core.half_made.insert(info.id, Table { schema_id, info });
+            } else {
+                core.install(base_ts, base_ts, schema_id, info);
+            }
         }
         core
     }
@@ -108,8 +117,14 @@ impl SchemaCore {
         self.base_ts
     }
 
-    pub(crate) const fn catalog(&self) -> &Catalog {
-        &self.catalog
+    pub(crate) fn schemas(&self) -> impl Iterator<Item = &DbInfo> {
+        self.catalog.schemas().map(|schema| &schema.info)
+    }
+
+    /// All tables, views and sequences, those half made too: with [`Self::schemas`] the base of a new state.
+    pub(crate) fn tables(&self) -> impl Iterator<Item = (SchemaId, &TableInfo)> {
+        let tables = self.catalog.tables().chain(self.half_made.values());
+        tables.map(|table| (table.schema_id, table.info.as_ref()))
     }
 
     /// Whether a job is part of this state: applied, or finished before the base.

@@ -169,9 +169,7 @@ impl Disk {
     /// and removes the jobs up to it.
     pub(crate) fn rebase(&self, base_ts: Ts, core: &SchemaCore) -> Result<(), SchemaError> {
         let txn = self.begin()?;
-        let catalog = core.catalog();
-        let tables = catalog.tables().map(|table| (table.schema_id, table.info.as_ref()));
-        write_base(&txn, base_ts, catalog.schemas().map(|schema| &schema.info), tables)?;
+        write_base(&txn, base_ts, core.schemas(), core.tables())?;
         let after = (base_ts.get().saturating_add(1), i64::MIN, i64::MIN);
         txn.open_table(JOBS)
             .map_err(failed("write"))?

@@ -14,6 +14,8 @@ mod job_row;
 mod reader;
 mod statement;
 mod store;
+#[cfg(test)]
+mod testing;
 
 pub use catalog::is_system_schema;
 pub use core::{DdlBatch, FinishedJob, PhysicalTable};

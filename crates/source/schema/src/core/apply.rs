@@ -138,6 +138,7 @@ impl SchemaCore {
 
     fn create_table(&mut self, change: &mut Change<'_>) -> Result<Outcome, SchemaError> {
         let info = change.table_info()?;
+        self.half_made.remove(&info.id);
         if self.catalog.table(info.id).is_some() {
             // The snapshot showed it before the job was done; what it shows may have been half made.
             self.install(change.at.ts(), change.at.ts(), change.job.schema_id, info);
@@ -212,6 +213,9 @@ impl SchemaCore {
     }
 
     fn drop_table(&mut self, change: &mut Change<'_>) -> Result<Outcome, SchemaError> {
+        if let Some(table) = self.half_made.remove(&change.job.table_id) {
+            self.catalog.put_table(table.schema_id, table.info);
+        }
         let name = self.table_name(change, change.job.table_id)?;
         let ids = self.catalog.remove_table(name.table_id).map(|table| table.row_ids()).unwrap_or_default();
         self.delete_versions(&ids, change.at);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tidegate_codec::{
     ddl::JobArgs,
     event::{Influenced, NamedTableInfo},
-    meta::TableInfo,
+    meta::{SchemaState, TableInfo},
 };
 
 use super::{
@@ -40,7 +40,7 @@ impl SchemaCore {
             && !args.recover_info.recover_table_infos.is_empty()
         {
             let tables = args.recover_info.recover_table_infos.into_iter();
-            return Ok(tables.map(|table| Arc::new(table.table_info)).collect());
+            return Ok(tables.map(|table| public(table.table_info)).collect());
         }
         let id = change.job.schema_id;
         let dropped = self.dropped_schemas.get(&id).map(|dropped| dropped.tables.clone());
@@ -48,4 +48,10 @@ impl SchemaCore {
             change.unknown(format!("dropped database {id}, whose drop is older than the store"))
         })
     }
+}
+
+/// A table as it was before anybody began to drop it.
+fn public(mut info: TableInfo) -> Arc<TableInfo> {
+    info.state = SchemaState::Public;
+    Arc::new(info)
 }

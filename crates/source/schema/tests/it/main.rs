@@ -1,0 +1,7 @@
+//! The schema store against recorded histories of a real TiDB.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests fail by panicking")]
+
+mod durable;
+mod recorded;
+mod replay;
+mod show_create;
