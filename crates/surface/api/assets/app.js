@@ -96,7 +96,8 @@ function draw() {
   drawFreshness();
   drawLikeness();
   drawHits(by("hits"), answer.hits, collection(), { like: showLike, query: asked.q });
-  by("more").hidden = answer.hits.length < asked.limit || answer.total <= asked.limit;
+  // Of a vector's neighbours only as many are counted as were asked for.
+  by("more").hidden = answer.hits.length < asked.limit || (!asked.like && answer.total <= asked.limit);
   if (asked.enter) by("hits").querySelector(".hit")?.focus({ preventScroll: true });
   asked.enter = false;
   if (!answer.hits.length) {

@@ -50,10 +50,10 @@ impl Diagnostic for ApiError {
 
     fn hint(&self) -> Option<Cow<'static, str>> {
         match self {
-            Self::Invalid { .. } => Some("the parameters are listed under /api/v1/search in the api's reference".into()),
+            Self::Invalid { .. } => Some("docs/errors/TG-API-001.md lists the parameters".into()),
             Self::Query(error) => error.hint(),
             Self::Encode(_) => None,
-            Self::Serve(_) => Some("check that the address is still there and that files can be opened".into()),
+            Self::Serve(_) => Some("check the address and the limit on open files".into()),
         }
     }
 }

@@ -2,7 +2,9 @@
 
 use serde::Deserialize;
 use tidegate_core::Ts;
-use tidegate_fabric::query::request::{FacetRequest, Filter, ReadOptions, SearchRequest, Sort, VectorClause};
+use tidegate_fabric::query::request::{
+    FacetRequest, Filter, Fusion, ReadOptions, SearchRequest, Sort, TextQuery, VectorClause,
+};
 
 use crate::ApiError;
 
@@ -28,10 +30,8 @@ pub struct SearchParams {
     pub facets: String,
     /// How many hits.
     pub limit: usize,
-    /// How many hits to skip.
-    pub offset: usize,
-    /// Continue after this position, from a previous answer's `next`.
-    pub after: Option<String>,
+    /// Continue where a previous answer of the same search ended, with its `next`.
+    pub page_token: Option<String>,
     /// Whether hits carry the passages that matched.
     pub highlight: bool,
     /// Wait until `safe_ts` has reached this timestamp.
@@ -50,17 +50,15 @@ impl SearchParams {
         let filter = filter.map_err(|error| ApiError::Invalid { detail: format!("filter: {error}") })?;
         Ok(SearchRequest {
             collection: self.collection,
-            text: self.q,
-            fields: names(&self.fields).map(str::to_owned).collect(),
-            prefix: self.prefix,
+            text: self.q.map(|words| text(words, &self.fields, self.prefix)),
             vector: self.like.map(|id| VectorClause { like: Some(id), ..VectorClause::default() }),
             filter,
             sort: names(&self.sort).map(sort).collect(),
             facets: names(&self.facets).map(facet).collect(),
             limit: self.limit,
-            offset: self.offset,
-            after: self.after,
+            page_token: self.page_token,
             highlight: self.highlight,
+            fusion: Fusion::default(),
             read: ReadOptions { at_least: self.at_least, wait_ms: self.wait_ms, ..ReadOptions::default() },
         })
     }
@@ -68,6 +66,11 @@ impl SearchParams {
 
 fn names(list: &str) -> impl Iterator<Item = &str> {
     list.split(',').map(str::trim).filter(|name| !name.is_empty())
+}
+
+fn text(words: String, fields: &str, prefix: bool) -> TextQuery {
+    let query = TextQuery { prefix, ..TextQuery::new(words) };
+    names(fields).fold(query, TextQuery::within)
 }
 
 fn sort(name: &str) -> Sort {
@@ -89,13 +92,16 @@ mod tests {
     fn lists_are_separated_by_commas_and_a_minus_sorts_descending() {
         let params = SearchParams {
             collection: "demo.emoji".to_owned(),
+            q: Some("katze".to_owned()),
             fields: "label, names.de,".to_owned(),
             sort: "-uses,_id".to_owned(),
             like: Some(3677),
             ..SearchParams::default()
         };
         let request = params.into_request().expect("nothing to refuse");
-        assert_eq!(request.fields, ["label", "names.de"]);
+        let text = request.text.expect("words were given");
+        let fields: Vec<_> = text.fields.iter().map(|field| field.field.as_str()).collect();
+        assert_eq!((text.text.as_str(), fields), ("katze", vec!["label", "names.de"]));
         let sort: Vec<_> = request.sort.iter().map(|key| (key.field.as_str(), key.descending)).collect();
         assert_eq!(sort, [("uses", true), ("_id", false)]);
         assert_eq!(request.vector.and_then(|clause| clause.like), Some(3677));
@@ -103,7 +109,8 @@ mod tests {
 
     #[test]
     fn a_filter_that_cannot_be_read_is_refused_by_name() {
-        let params = SearchParams { filter: Some("category = = 'food'".to_owned()), ..SearchParams::default() };
+        let filter = Some("category = = 'food'".to_owned());
+        let params = SearchParams { filter, ..SearchParams::default() };
         let error = params.into_request().expect_err("two equal signs");
         assert!(error.to_string().starts_with("filter: "), "{error}");
     }

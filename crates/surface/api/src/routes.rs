@@ -44,10 +44,7 @@ async fn search(api: &ApiOptions, request: SearchRequest) -> Answer {
     answer(&api.query.search(request).await?)
 }
 
-async fn document(
-    State(api): State<ApiOptions>,
-    path: Result<Path<(String, u64)>, PathRejection>,
-) -> Answer {
+async fn document(State(api): State<ApiOptions>, path: Result<Path<(String, u64)>, PathRejection>) -> Answer {
     let Path((collection, id)) = path.map_err(|rejection| invalid(rejection.body_text()))?;
     answer(&api.query.get(&collection, id, ReadOptions::default()).await?)
 }

@@ -1,6 +1,7 @@
 //! Logging to stderr, so that stdout carries results only.
 
 use std::borrow::Cow;
+use std::io::IsTerminal;
 
 use tidegate_core::{Diagnostic, ErrorClass};
 use tracing_subscriber::EnvFilter;
@@ -32,7 +33,8 @@ impl Diagnostic for LogError {
 pub(crate) fn start(filter: &str, json: bool) -> Result<(), LogError> {
     let parsed = EnvFilter::builder().parse(filter);
     let parsed = parsed.map_err(|source| LogError { filter: filter.to_owned(), source })?;
-    let logs = tracing_subscriber::fmt().with_writer(std::io::stderr).with_env_filter(parsed);
+    let ansi = std::io::stderr().is_terminal();
+    let logs = tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(ansi).with_env_filter(parsed);
     if json {
         logs.json().init()
     } else {

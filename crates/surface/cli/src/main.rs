@@ -1,11 +1,16 @@
 //! The `tidegate` command.
 
 mod args;
+mod config;
+mod demo;
 mod failure;
 mod inspect;
 mod log;
+mod pipeline;
 mod playground;
+mod run;
 mod signal;
+mod units;
 mod verify;
 
 use std::process::ExitCode;
@@ -31,9 +36,10 @@ fn start(cli: Cli) -> Result<ExitCode, Failure> {
 
 async fn command(command: Command) -> Result<ExitCode, Failure> {
     match command {
+        Command::Demo(args) => demo::run(args).await,
+        Command::Run(args) => run::run(args).await,
         Command::Playground(args) => playground::run(args).await,
         Command::Inspect(args) => inspect::run(&args),
         Command::Verify(args) => verify::run(args).await,
-        _ => Ok(ExitCode::FAILURE),
     }
 }
