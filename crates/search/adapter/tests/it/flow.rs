@@ -1,0 +1,217 @@
+//! The whole path over gRPC: an upstream with a recorded history, the adapter, and a Search Fabric. What the
+//! index holds must be what TiDB answered when the history was recorded.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use tidegate_adapter::{Adapter, AdapterHandle, AdapterOptions, AdapterState};
+use tidegate_codec::value::Time;
+use tidegate_contract::json;
+use tidegate_core::{StartTs, Ts};
+use tidegate_fabric::{Fabric, FabricOptions};
+use tidegate_playground::{Playground, PlaygroundOptions};
+use tidegate_proto::searchfabric::v1::query_service_client::QueryServiceClient;
+use tidegate_proto::searchfabric::v1::{
+    AtomicValue, CollectionSelector, Document, FieldData, ScanRequest, atomic_value, collection_selector,
+    field_data, vector_value,
+};
+use tidegate_testkit::{Cell, Expected, History, TableSnapshot, data};
+
+/// Nothing here should take a tenth of it; a test that hangs must end.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+struct Place {
+    upstream: Playground,
+    fabric: Fabric,
+    gateway: String,
+    end: Ts,
+    base: Ts,
+}
+
+async fn serve(fabric: &Fabric) -> String {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address").to_string();
+    let served = fabric.clone();
+    tokio::spawn(async move { served.serve(listener).await });
+    address
+}
+
+impl Place {
+    async fn new(history: History) -> Self {
+        let (base, end) = (history.header.base_ts, history.header.end_ts);
+        let options = PlaygroundOptions { history: Some(history), ..PlaygroundOptions::default() };
+        let upstream = Playground::start(options).await.expect("an upstream");
+        let fabric = Fabric::open(FabricOptions::default()).expect("a fabric in memory");
+        let gateway = serve(&fabric).await;
+        Self { upstream, fabric, gateway, end, base }
+    }
+
+    fn options(&self, state_dir: Option<&Path>) -> AdapterOptions {
+        let mut options = AdapterOptions::new(vec![self.upstream.pd_endpoint()], self.gateway.clone());
+        options.start_ts = Some(StartTs::new(self.base.get()));
+        options.state_dir = state_dir.map(Path::to_owned);
+        options
+    }
+
+    async fn documents(&self, name: &str) -> BTreeMap<u64, Document> {
+        let channel = format!("http://{}", self.gateway);
+        let mut client = QueryServiceClient::connect(channel).await.expect("the query service");
+        let collection = CollectionSelector {
+            namespace: String::new(),
+            collection: Some(collection_selector::Collection::Name(name.to_owned())),
+        };
+        let request = ScanRequest { collection: Some(collection), ..ScanRequest::default() };
+        let mut stream = client.scan(request).await.expect("a scan").into_inner();
+        let mut documents = BTreeMap::new();
+        while let Some(part) = stream.message().await.expect("a part of the scan") {
+            documents.extend(part.documents.into_iter().map(|d| (d.doc_id, d)));
+        }
+        documents
+    }
+
+    /// Compares every document of `table` with the rows that TiDB gave.
+    async fn compare(&self, name: &str, table: &TableSnapshot) {
+        let mut documents = self.documents(name).await;
+        let id_column = table.columns.iter().position(|c| c == "id").expect("an id");
+        for row in &table.rows {
+            let id = row.get(id_column).and_then(Cell::as_bytes).expect("an id");
+            let id: u64 = std::str::from_utf8(id).expect("digits").parse().expect("a number");
+            let document = documents.remove(&id).unwrap_or_else(|| panic!("{name} {id} is missing"));
+            for (column, cell) in table.columns.iter().zip(row) {
+                let field =
+                    document.fields.get(column).unwrap_or_else(|| panic!("{name} {id} has no {column}"));
+                assert_eq!(shown(field, cell), expected(cell, field), "{name} {id} {column}");
+            }
+        }
+        assert!(documents.is_empty(), "{name} has documents that TiDB has not: {:?}", documents.keys());
+    }
+}
+
+async fn until_checkpoint(adapter: &mut AdapterHandle, ts: Ts) {
+    let mut status = adapter.watch_status();
+    let reached = status.wait_for(|s| s.checkpoint_ts >= ts.get() || s.state == AdapterState::Failed);
+    let waited = tokio::time::timeout(PATIENCE, reached).await.map(|r| r.map(|s| s.state));
+    match waited {
+        Ok(Ok(AdapterState::Running | AdapterState::Draining)) => {}
+        Ok(_) => panic!("the adapter ended: {:?}", adapter.wait().await),
+        Err(_) => panic!("not caught up: {:#?}", adapter.status()),
+    }
+}
+
+fn is_null(data: &FieldData) -> bool {
+    let null = |a: &AtomicValue| matches!(a.value, Some(atomic_value::Value::NullValue(_)));
+    matches!(&data.value, Some(field_data::Value::AtomicValue(a)) if null(a))
+}
+
+/// The field in the words of MySQL's text protocol, as far as the cell does not decide how it is written.
+fn shown(data: &FieldData, cell: &Cell) -> String {
+    use atomic_value::Value as V;
+    if is_null(data) {
+        return "NULL".to_owned();
+    }
+    match data.value.as_ref().expect("a value") {
+        field_data::Value::AtomicValue(atomic) => match atomic.value.as_ref().expect("a value") {
+            V::Int64Value(micros) if looks_like_a_time(cell) => {
+                format!("{:?}", Time::from_unix_micros(*micros, 6).expect("a time"))
+            }
+            V::Int64Value(n) => n.to_string(),
+            V::Uint64Value(n) => n.to_string(),
+            V::FloatValue(n) => f64::from(*n).to_string(),
+            V::DoubleValue(n) => n.to_string(),
+            V::StringValue(s) => s.clone(),
+            V::BytesValue(b) => format!("{b:02x?}"),
+            other => panic!("unexpected {other:?}"),
+        },
+        field_data::Value::VectorValue(v) => match v.value.as_ref().expect("a vector") {
+            vector_value::Value::F32Vector(v) => format!("{:?}", v.values),
+            other => panic!("unexpected {other:?}"),
+        },
+        other => panic!("unexpected {other:?}"),
+    }
+}
+
+fn looks_like_a_time(cell: &Cell) -> bool {
+    matches!(cell, Cell::Text(text) if Time::parse(text, 6).is_some())
+}
+
+/// The cell, in the same words.
+fn expected(cell: &Cell, data: &FieldData) -> String {
+    let Cell::Text(text) = cell else {
+        return match cell {
+            Cell::Bytes(bytes) => format!("{bytes:02x?}"),
+            _ => "NULL".to_owned(),
+        };
+    };
+    match &data.value {
+        Some(field_data::Value::VectorValue(_)) => {
+            let numbers = text.trim_matches(['[', ']']).split(',');
+            format!("{:?}", numbers.map(|n| n.parse::<f32>().expect("a number")).collect::<Vec<_>>())
+        }
+        Some(field_data::Value::AtomicValue(AtomicValue {
+            value: Some(atomic_value::Value::DoubleValue(_)),
+        })) => text.parse::<f64>().expect("a number").to_string(),
+        _ if looks_like_a_time(cell) => format!("{:?}", Time::parse(text, 6).expect("a time")),
+        _ if text.starts_with(['{', '[']) => json::canonical(text).expect("JSON"),
+        _ => text.clone(),
+    }
+}
+
+fn snapshot(name: &str) -> BTreeMap<String, TableSnapshot> {
+    let file = data::path(&format!("{name}.expected.json.zst"));
+    let mut expected = Expected::open(file).expect("expectations");
+    expected.snapshots.pop().expect("a snapshot").tables
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_demo_history_becomes_the_documents_that_tidb_answered() {
+    let place = Place::new(data::demo_history().expect("the demo")).await;
+    let mut adapter = Adapter::start(place.options(None)).await.expect("a start");
+    until_checkpoint(&mut adapter, place.end).await;
+    for (name, table) in snapshot("demo") {
+        place.compare(&name, &table).await;
+    }
+    adapter.stop();
+    assert_eq!(adapter.wait().await.expect("a clean stop"), AdapterState::Drained);
+    place.fabric.shutdown().await;
+}
+
+/// Runs until `rows` are acknowledged, then stops without waiting for what is on its way.
+async fn cut_off(place: &Place, dir: &Path, rows: u64) {
+    let mut options = place.options(Some(dir));
+    options.dispatch.drain_deadline = Duration::ZERO;
+    let mut adapter = Adapter::start(options).await.expect("a start");
+    let mut status = adapter.watch_status();
+    let some = status.wait_for(|s| s.rows_acked > rows || s.checkpoint_ts >= place.end.get());
+    tokio::time::timeout(PATIENCE, some).await.expect("progress").expect("a status");
+    adapter.stop();
+    adapter.wait().await.expect("a stop");
+}
+
+fn copy(from: &Path, to: &Path) {
+    let file = "checkpoint.redb";
+    std::fs::create_dir_all(to).expect("a directory");
+    std::fs::copy(from.join(file), to.join(file)).expect("a copy");
+}
+
+/// A crash between acknowledgement and checkpoint leaves a checkpoint that is older than what the gateway
+/// holds.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn restarts_from_older_checkpoints_end_with_the_same_documents() {
+    let place = Place::new(data::demo_history().expect("the demo")).await;
+    let dir = tempfile::tempdir().expect("a directory");
+    let (state, old) = (dir.path().join("state"), dir.path().join("old"));
+    cut_off(&place, &state, 0).await;
+    copy(&state, &old);
+    for rows in [500, 2_000] {
+        cut_off(&place, &state, rows).await;
+        copy(&old, &state);
+    }
+    let mut adapter = Adapter::start(place.options(Some(&state))).await.expect("a start");
+    until_checkpoint(&mut adapter, place.end).await;
+    let status = adapter.status();
+    assert!(status.epoch >= 4, "each start takes a new epoch, also one that the checkpoint has forgotten");
+    for (name, table) in snapshot("demo") {
+        place.compare(&name, &table).await;
+    }
+}
