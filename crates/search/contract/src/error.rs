@@ -132,6 +132,8 @@ pub const fn grpc_code(code: SfErrorCode) -> Code {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     #[test]
@@ -143,6 +145,15 @@ mod tests {
         let status = breach.to_status();
         assert_eq!(status.code(), Code::InvalidArgument);
         assert_eq!(from_status(&status), Some(breach));
+    }
+
+    #[test]
+    fn every_code_has_a_page() {
+        let pages = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/errors");
+        let codes = (1..).map_while(|n| SfErrorCode::try_from(n).ok());
+        let missing: Vec<&str> =
+            codes.map(|c| c.as_str_name()).filter(|c| !pages.join(format!("{c}.md")).exists()).collect();
+        assert!(missing.is_empty(), "no page in docs/errors for {missing:?}");
     }
 
     #[test]

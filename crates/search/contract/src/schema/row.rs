@@ -225,7 +225,7 @@ mod tests {
         let mut row = upsert();
         change(&mut row);
         let got = schema.check_row(&row, 2);
-        let got = got.as_ref().map(|()| ()).map_err(|e| (e.code(), e.path()));
+        let got = got.as_ref().map_err(|e| (e.code(), e.path()));
         assert_eq!(got, expect);
     }
 
