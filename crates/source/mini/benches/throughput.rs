@@ -69,7 +69,8 @@ async fn prepare(history: &str, table: TableId) -> (Playground, Upstream, Ts) {
     let start = playground.now();
     let ids: Vec<i64> = (0..ROWS).collect();
     for ids in ids.chunks(TXN) {
-        let put = |&id: &i64| Write::put(record_key(None, table, &Handle::Int(1_000_000_000 + id)), value.clone());
+        let put =
+            |&id: &i64| Write::put(record_key(None, table, &Handle::Int(1_000_000_000 + id)), value.clone());
         playground.commit(ids.iter().map(put).collect()).expect("it commits");
     }
     let upstream = Upstream::connect(UpstreamOptions::new([playground.pd_endpoint()])).await;

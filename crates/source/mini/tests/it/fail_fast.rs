@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tidegate_codec::event::{DdlEvent, RowChanged};
-use tidegate_core::{Diagnostic, Ts};
-use tidegate_mini::{Admission, Callback, CallbackError, Checkpoint, MiniError, Report, Runtime};
+use tidegate_core::{Diagnostic, StoreId, TableId, Ts};
+use tidegate_mini::{Admission, Callback, CallbackError, Checkpoint, LiveTable, MiniError, Report, Runtime};
+use tidegate_playground::Playground;
 
 use crate::follow::{follow_all, playground, reach, recording};
 
@@ -19,7 +20,7 @@ enum Fault {
     FailOnCheckpoint,
     FailWhenReady,
     PanicOnRow,
-    RefuseEveryOther,
+    RefuseNowAndThen,
 }
 
 struct Faulty {
@@ -47,7 +48,7 @@ impl Faulty {
 impl Callback for Faulty {
     fn on_row(&mut self, _: RowChanged<'_>) -> Result<Admission, CallbackError> {
         assert!(self.fault != Fault::PanicOnRow, "as the test wants it");
-        if self.fault == Fault::RefuseEveryOther {
+        if self.fault == Fault::RefuseNowAndThen && self.rows % 100 == 0 {
             self.refused = !self.refused;
             if self.refused {
                 return Ok(Admission::Full);
@@ -135,27 +136,50 @@ async fn a_row_that_was_refused_is_offered_again_until_it_is_taken() {
         }
     };
     let never_failing = Fault::FailOnRow(usize::MAX);
-    let (all, refused) = (count(never_failing).await, count(Fault::RefuseEveryOther).await);
+    let (all, refused) = (count(never_failing).await, count(Fault::RefuseNowAndThen).await);
     assert_eq!(all, refused);
     upstream.close().await;
     playground.stop().await;
 }
 
+/// Stops every store between the start's last step and the first subscription of a table.
+struct StopStores(Arc<Playground>);
+
+impl Callback for StopStores {
+    fn on_tables(&mut self, joined: &[LiveTable], _: &[TableId]) -> Result<(), CallbackError> {
+        assert!(!joined.is_empty(), "there are tables to wait for");
+        let stop =
+            async { futures_util::future::join_all((1..=3).map(|id| self.0.stop_store(StoreId(id)))).await };
+        tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(stop));
+        Ok(())
+    }
+
+    fn on_row(&mut self, _: RowChanged<'_>) -> Result<Admission, CallbackError> {
+        Err("no store is there to send it".into())
+    }
+
+    fn on_ddl(&mut self, _: &DdlEvent) -> Result<(), CallbackError> {
+        Err("no table has reported".into())
+    }
+
+    fn on_checkpoint(&mut self, _: &Checkpoint) -> Result<(), CallbackError> {
+        Ok(())
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_table_without_progress_violates_the_deadline() {
-    let (history, expected) = recording("demo");
-    let start = expected.snapshots.first().expect("it has snapshots").ts;
+    let (history, _) = recording("demo");
+    let end = history.header.end_ts;
     let (playground, upstream) = playground(history).await;
-    playground.hold_resolved(true);
-    let mut config = follow_all(start);
+    let playground = Arc::new(playground);
+    let mut config = follow_all(end);
     config.progress_deadline = Duration::from_millis(300);
-    config.schema_deadline = Duration::from_secs(60);
-    let (callback, _) = Faulty::new(Fault::FailOnDdl);
+    let callback = StopStores(Arc::clone(&playground));
     let mut handle = Runtime::start(&upstream, config, callback).await.expect("it starts");
     let report = handle.wait().await;
     let Some(MiniError::ProgressDeadline { .. }) = report.error else { panic!("{report:?}") };
     upstream.close().await;
-    playground.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -82,7 +82,7 @@ impl Model {
     }
 
     fn apply_ddl(&mut self, ddl: &DdlEvent) {
-        if ddl.action == ActionType::EXCHANGE_TABLE_PARTITION {
+        if ddl.action == ActionType::ExchangePartition {
             return self.exchange(ddl);
         }
         if let Some(info) = &ddl.table_info {

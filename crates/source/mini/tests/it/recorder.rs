@@ -83,7 +83,9 @@ impl Callback for Recorder {
             assert!(self.bridge.open(table.id), "table {} joins twice", table.id);
             self.joined.insert(table.id, table.joined);
         }
-        left.iter().for_each(|&table| drop(self.bridge.close(table)));
+        for &table in left {
+            self.bridge.close(table);
+        }
         let mut log = self.log.lock().expect("no test panics with the log locked");
         if !std::mem::replace(&mut self.started, true) {
             if !self.resumed {
