@@ -75,12 +75,17 @@ const fn integer_bounds(tp: SqlType) -> (i64, i64, u64) {
 
 fn integer(value: &Value<'_>, to: &FieldType, context: Context) -> Value<'static> {
     let (least, greatest, greatest_unsigned) = integer_bounds(to.tp);
-    let number = number_of(value);
     if to.unsigned() {
-        Value::UInt(number.to_u64(context.clip_negative).min(greatest_unsigned))
-    } else {
-        Value::Int(number.to_i64().clamp(least, greatest))
+        return Value::UInt(number_of(value).to_u64(context.clip_negative).min(greatest_unsigned));
     }
+    // Signed integers take times rounded to whole seconds first, so that 59.5 seconds carry into the minute;
+    // unsigned ones round the digits. So does TiDB.
+    let rounded = match value {
+        Value::DateTime(time) | Value::Timestamp(time) => datetime::round_time(*time, 0).map(Value::DateTime),
+        Value::Duration(duration) => Some(Value::Duration(datetime::round_duration(*duration, 0))),
+        _ => None,
+    };
+    Value::Int(number_of(rounded.as_ref().unwrap_or(value)).to_i64().clamp(least, greatest))
 }
 
 fn float(value: &Value<'_>, to: &FieldType) -> Value<'static> {

@@ -384,7 +384,8 @@ fn match_duration(text: &str, fsp: u8) -> Option<(Duration, bool)> {
     if hms[1] > 59 || hms[2] > 59 {
         return None;
     }
-    hms[0] = hms[0].min(DURATION_SECONDS_MAX);
+    // Anything beyond the largest hour is clipped below, whatever minutes it has.
+    hms[0] = hms[0].min(DURATION_SECONDS_MAX / 3600 + 1);
     let seconds = hms[0] * 3600 + hms[1] * 60 + hms[2];
     let nanos = (seconds * 1_000_000 + micros) * 1000;
     let clipped = nanos.min(DURATION_SECONDS_MAX * NANOS_PER_SECOND);
