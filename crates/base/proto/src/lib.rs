@@ -38,7 +38,8 @@ mod tests {
 
     #[test]
     fn field_numbers_are_the_references() {
-        // reference/pd-protocol.md §8.1: service_id:2 bytes, TTL:3, safe_point:4; tag = number << 3 | wire type.
+        // reference/pd-protocol.md §8.1: service_id:2 bytes, TTL:3, safe_point:4; tag = number << 3 | wire
+        // type.
         let request = pdpb::UpdateServiceGcSafePointRequest {
             header: None,
             service_id: Bytes::from_static(b"s"),

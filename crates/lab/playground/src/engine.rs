@@ -51,7 +51,8 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    /// The position of the last applied command: a scan that remembers it can later leave out what came after.
+    /// The position of the last applied command: a scan that remembers it can later leave out what came
+    /// after.
     pub(crate) fn applied(&self) -> Applied {
         self.applied
     }

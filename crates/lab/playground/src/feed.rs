@@ -1,5 +1,6 @@
 //! The change feed's subscriptions (`reference/cdc-protocol.md` §4-§7): who observes which region, and what
-//! each gets to see. Pure: messages leave through an outbox, which the caller empties into the streams' queues.
+//! each gets to see. Pure: messages leave through an outbox, which the caller empties into the streams'
+//! queues.
 
 mod congestion;
 mod event;
@@ -251,7 +252,8 @@ impl Feeds {
 }
 
 impl Downstream {
-    /// Rows outside the range, and rows that a filter hides (`reference/cdc-protocol.md` §7.4), are not shown.
+    /// Rows outside the range, and rows that a filter hides (`reference/cdc-protocol.md` §7.4), are not
+    /// shown.
     fn shows(&self, row: &ChangeRow) -> bool {
         let written_by_feed = row.txn_source & 0xff != 0;
         let hidden = row.txn_source >> 8 != 0 || (self.filter_loop && written_by_feed);

@@ -6,15 +6,13 @@ mod locks;
 mod read;
 mod write;
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::Stream;
 use tidegate_core::StoreId;
 use tidegate_proto::kvrpcpb;
+use tidegate_proto::tikvpb::BatchCommandsRequest;
 use tidegate_proto::tikvpb::tikv_server::Tikv;
-use tidegate_proto::tikvpb::{BatchCommandsRequest, BatchCommandsResponse};
 use tokio::time::Instant;
 use tonic::{Request, Response, Status, Streaming};
 
@@ -112,7 +110,7 @@ macro_rules! tikv_calls {
                 self.pessimistic_lock(request.get_ref()).await.map(Response::new)
             }
 
-            type BatchCommandsStream = Pin<Box<dyn Stream<Item = Result<BatchCommandsResponse, Status>> + Send>>;
+            type BatchCommandsStream = batch::Answers;
 
             async fn batch_commands(
                 &self,
@@ -125,21 +123,36 @@ macro_rules! tikv_calls {
 }
 
 tikv_calls! {
-    kv_get: GetRequest -> GetResponse = read::get;
-    kv_batch_get: BatchGetRequest -> BatchGetResponse = read::batch_get;
-    kv_scan: ScanRequest -> ScanResponse = read::scan;
-    kv_prewrite: PrewriteRequest -> PrewriteResponse = write::prewrite;
-    kv_commit: CommitRequest -> CommitResponse = write::commit;
-    kv_batch_rollback: BatchRollbackRequest -> BatchRollbackResponse = write::batch_rollback;
-    kv_cleanup: CleanupRequest -> CleanupResponse = write::cleanup;
-    kv_check_txn_status: CheckTxnStatusRequest -> CheckTxnStatusResponse = locks::check_txn_status;
-    kv_check_secondary_locks: CheckSecondaryLocksRequest -> CheckSecondaryLocksResponse = locks::check_secondary_locks;
-    kv_resolve_lock: ResolveLockRequest -> ResolveLockResponse = locks::resolve_lock;
-    kv_scan_lock: ScanLockRequest -> ScanLockResponse = locks::scan_lock;
-    kv_pessimistic_rollback: PessimisticRollbackRequest -> PessimisticRollbackResponse = locks::pessimistic_rollback;
-    kv_txn_heart_beat: TxnHeartBeatRequest -> TxnHeartBeatResponse = locks::heart_beat;
-    unsafe_destroy_range: UnsafeDestroyRangeRequest -> UnsafeDestroyRangeResponse = write::unsafe_destroy_range;
-    split_region: SplitRegionRequest -> SplitRegionResponse = write::split_region;
+    kv_get: GetRequest -> GetResponse
+        = read::get;
+    kv_batch_get: BatchGetRequest -> BatchGetResponse
+        = read::batch_get;
+    kv_scan: ScanRequest -> ScanResponse
+        = read::scan;
+    kv_prewrite: PrewriteRequest -> PrewriteResponse
+        = write::prewrite;
+    kv_commit: CommitRequest -> CommitResponse
+        = write::commit;
+    kv_batch_rollback: BatchRollbackRequest -> BatchRollbackResponse
+        = write::batch_rollback;
+    kv_cleanup: CleanupRequest -> CleanupResponse
+        = write::cleanup;
+    kv_check_txn_status: CheckTxnStatusRequest -> CheckTxnStatusResponse
+        = locks::check_txn_status;
+    kv_check_secondary_locks: CheckSecondaryLocksRequest -> CheckSecondaryLocksResponse
+        = locks::check_secondary_locks;
+    kv_resolve_lock: ResolveLockRequest -> ResolveLockResponse
+        = locks::resolve_lock;
+    kv_scan_lock: ScanLockRequest -> ScanLockResponse
+        = locks::scan_lock;
+    kv_pessimistic_rollback: PessimisticRollbackRequest -> PessimisticRollbackResponse
+        = locks::pessimistic_rollback;
+    kv_txn_heart_beat: TxnHeartBeatRequest -> TxnHeartBeatResponse
+        = locks::heart_beat;
+    unsafe_destroy_range: UnsafeDestroyRangeRequest -> UnsafeDestroyRangeResponse
+        = write::unsafe_destroy_range;
+    split_region: SplitRegionRequest -> SplitRegionResponse
+        = write::split_region;
 }
 
 impl RegionRequest for kvrpcpb::PessimisticLockRequest {

@@ -11,11 +11,10 @@
 //! use tidegate_playground::{Playground, PlaygroundOptions, Write};
 //!
 //! let history = tidegate_testkit::data::demo_history()?;
-//! let playground = Playground::start(PlaygroundOptions { history: Some(history), ..Default::default() }).await?;
-//! println!("PD listens on {}", playground.pd_endpoint());
-//! let commit_ts = playground.commit(vec![Write::put("k", "v")])?;
-//! assert_eq!(playground.get(b"k", commit_ts.ts()).as_deref(), Some(&b"v"[..]));
-//! playground.stop().await;
+//! let playground = Playground::start(PlaygroundOptions { history: Some(history), ..Default::default()
+//! }).await?; println!("PD listens on {}", playground.pd_endpoint()); let commit_ts =
+//! playground.commit(vec![Write::put("k", "v")])?; assert_eq!(playground.get(b"k",
+//! commit_ts.ts()).as_deref(), Some(&b"v"[..])); playground.stop().await;
 //! # Ok(())
 //! # }
 //! ```

@@ -10,8 +10,8 @@ const LOGICAL_LIMIT: u64 = 1 << LOGICAL_BITS;
 /// Where the oracle's time starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum OracleStart {
-    /// The wall clock, or the end of the loaded history if that is later. Ages of changes are then what a clock
-    /// on the wall shows. With a live replay it means the same as `Recorded`.
+    /// The wall clock, or the end of the loaded history if that is later. Ages of changes are then what a
+    /// clock on the wall shows. With a live replay it means the same as `Recorded`.
     #[default]
     Wall,
     /// The end of what is loaded at start: time goes on where the recording stopped.
@@ -60,11 +60,6 @@ impl Oracle {
             Ts::from_parts(last_ms + 1, count)
         };
         self.last
-    }
-
-    /// Makes sure that every later timestamp is above `ts`.
-    pub(crate) fn raise(&mut self, ts: Ts) {
-        self.last = self.last.max(ts);
     }
 
     /// The last timestamp handed out.

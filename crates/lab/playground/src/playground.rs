@@ -233,7 +233,8 @@ impl Playground {
     /// Starts a stopped store again, at its old address.
     ///
     /// # Errors
-    /// [`PlaygroundError::StoreState`] if it runs, [`PlaygroundError::Listen`] if its port was taken meanwhile.
+    /// [`PlaygroundError::StoreState`] if it runs, [`PlaygroundError::Listen`] if its port was taken
+    /// meanwhile.
     pub async fn restart_store(&self, store: StoreId) -> Result<(), PlaygroundError> {
         let stopped = self.stores.lock().get(&store).is_some_and(Option::is_none);
         let address = self.addresses.get(&store).filter(|_| stopped);

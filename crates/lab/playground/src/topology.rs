@@ -168,10 +168,6 @@ impl Topology {
         self.regions.values()
     }
 
-    pub(crate) fn region_count(&self) -> usize {
-        self.regions.len()
-    }
-
     pub(crate) fn store(&self, id: StoreId) -> Option<&Store> {
         self.stores.get(&id)
     }
@@ -184,8 +180,8 @@ impl Topology {
         self.store(store).is_some_and(|store| store.running)
     }
 
-    /// Divides the region that holds `key`. The right part keeps the id, the left one is new; both get the next
-    /// version. Returns left and right.
+    /// Divides the region that holds `key`. The right part keeps the id, the left one is new; both get the
+    /// next version. Returns left and right.
     pub(crate) fn split(&mut self, key: Bytes) -> Result<(RegionId, RegionId), TopologyError> {
         let Some(old) = self.region_of(&key).cloned() else {
             return Err(TopologyError::NoRegion(RegionId(0)));

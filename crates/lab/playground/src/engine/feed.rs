@@ -131,9 +131,9 @@ impl FeedScan {
 }
 
 impl Engine {
-    /// Shows the next keys of a scan, ascending, until about `rows_max` rows or `bytes_max` bytes are reached.
-    /// A key's versions come newest first and are never divided between steps. Returns whether the scan is
-    /// complete.
+    /// Shows the next keys of a scan, ascending, until about `rows_max` rows or `bytes_max` bytes are
+    /// reached. A key's versions come newest first and are never divided between steps. Returns whether the
+    /// scan is complete.
     pub(crate) fn feed_scan_step(
         &self,
         scan: &mut FeedScan,

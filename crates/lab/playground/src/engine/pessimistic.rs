@@ -79,8 +79,8 @@ impl Engine {
         self.put_lock(encoded.clone(), raw, lock);
     }
 
-    /// Gives up pessimistic locks taken up to `for_update_ts`; anything else is left as it is. Without keys the
-    /// whole encoded span is searched.
+    /// Gives up pessimistic locks taken up to `for_update_ts`; anything else is left as it is. Without keys
+    /// the whole encoded span is searched.
     pub(crate) fn pessimistic_rollback(
         &mut self,
         keys: &[Bytes],

@@ -24,8 +24,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Rolls one raw key back unless its lock is still alive at `current_ts` (zero: alive or not). Returns the
-    /// commit timestamp if it turns out to be committed.
+    /// Rolls one raw key back unless its lock is still alive at `current_ts` (zero: alive or not). Returns
+    /// the commit timestamp if it turns out to be committed.
     pub(crate) fn cleanup(
         &mut self,
         raw: &Bytes,

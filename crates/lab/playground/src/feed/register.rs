@@ -65,7 +65,7 @@ impl Feeds {
         match self.check(stream, request, &registration, cluster_id, topology, pending_max) {
             Ok(()) => Ok((self.add(stream, &registration), registration)),
             Err(error) => {
-                self.send_error(stream, registration.request_id, registration.region_id, error);
+                self.send_error(stream, registration.request_id, registration.region_id, *error);
                 Err(RegistrationRefused)
             }
         }
@@ -79,27 +79,29 @@ impl Feeds {
         cluster_id: ClusterId,
         topology: &Topology,
         pending_max: usize,
-    ) -> Result<(), Error> {
+    ) -> Result<(), Box<Error>> {
         let region_id = registration.region_id;
-        let Some(stream) = self.streams.get(&stream) else { return Err(region_not_found(region_id)) };
+        let Some(stream) = self.streams.get(&stream) else {
+            return Err(Box::new(region_not_found(region_id)));
+        };
         let claimed = request.header.as_ref().map_or(0, |header| header.cluster_id);
         if stream.version.has_cluster_id_checked() && claimed != cluster_id.get() {
-            return Err(cluster_id_mismatch(cluster_id, claimed));
+            return Err(Box::new(cluster_id_mismatch(cluster_id, claimed)));
         }
         if request.kv_api != i32::from(KvApi::Tidb) {
-            return Err(compatibility());
+            return Err(Box::new(compatibility()));
         }
         if self.waiting(stream.store) >= pending_max {
-            return Err(server_is_busy("too many pending incremental scans"));
+            return Err(Box::new(server_is_busy("too many pending incremental scans")));
         }
         let region = topology.region(region_id).filter(|region| region.peer_on(stream.store).is_some());
-        let Some(region) = region else { return Err(region_not_found(region_id)) };
+        let Some(region) = region else { return Err(Box::new(region_not_found(region_id))) };
         if stream.downstreams.contains_key(&(registration.request_id, region_id)) {
-            return Err(duplicate_request(region_id));
+            return Err(Box::new(duplicate_request(region_id)));
         }
         let version = registration.epoch.map(|epoch| epoch.version);
         if self.is_initialized(region_id) && version != Some(region.epoch.version) {
-            return Err(epoch_not_match(vec![region_proto(region)]));
+            return Err(Box::new(epoch_not_match(vec![region_proto(region)])));
         }
         Ok(())
     }
@@ -154,7 +156,7 @@ impl Feeds {
                 Some(FeedScan::new(span, registration.checkpoint, snapshot))
             }
             Err(error) => {
-                self.end(id, error);
+                self.end(id, *error);
                 None
             }
         }
@@ -188,14 +190,14 @@ fn serves<'a>(
     region: Option<&'a Region>,
     registration: &Registration,
     store: StoreId,
-) -> Result<&'a Region, Error> {
-    let Some(region) = region else { return Err(region_not_found(registration.region_id)) };
+) -> Result<&'a Region, Box<Error>> {
+    let Some(region) = region else { return Err(Box::new(region_not_found(registration.region_id))) };
     if region.leader.store_id != store {
         let leader = crate::region_proto::peer_proto(region.leader);
-        return Err(super::congestion::not_leader(region.id, Some(leader)));
+        return Err(Box::new(super::congestion::not_leader(region.id, Some(leader))));
     }
     if registration.epoch != Some(region.epoch) {
-        return Err(epoch_not_match(vec![region_proto(region)]));
+        return Err(Box::new(epoch_not_match(vec![region_proto(region)])));
     }
     Ok(region)
 }

@@ -79,8 +79,8 @@ impl Feeds {
 impl Downstream {
     fn advance(&mut self, min_ts: MinTs, oldest_lock: Option<StartTs>) -> ResolvedTs {
         let resolved = oldest_lock.map_or(min_ts, |lock| min_ts.min(lock.ts())).as_resolved();
-        // A transaction that began long ago may lock a key now: it will commit above what was promised, so its
-        // lock must not take the promise back.
+        // A transaction that began long ago may lock a key now: it will commit above what was promised, so
+        // its lock must not take the promise back.
         self.resolved = self.resolved.max(resolved);
         self.resolved
     }

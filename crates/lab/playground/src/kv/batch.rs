@@ -16,7 +16,7 @@ use super::{KvService, locks, read, write};
 /// Answers that wait for a slow reader; then requests wait too.
 const ANSWERS_QUEUED_MAX: usize = 64;
 
-type Answers = Pin<Box<dyn Stream<Item = Result<BatchCommandsResponse, Status>> + Send>>;
+pub(super) type Answers = Pin<Box<dyn Stream<Item = Result<BatchCommandsResponse, Status>> + Send>>;
 
 pub(super) fn serve(service: KvService, requests: Streaming<BatchCommandsRequest>) -> Answers {
     let (sender, receiver) = mpsc::channel(ANSWERS_QUEUED_MAX);

@@ -75,8 +75,7 @@ impl Pd for PdService {
         let request = request.get_ref();
         let count = request.count.clamp(1, COUNT_MAX);
         let id = self.step(request.header.as_ref(), |world, _| {
-            (1..count).for_each(|_| drop(world.topology.allocate_id()));
-            world.topology.allocate_id()
+            (0..count).fold(0, |_, _| world.topology.allocate_id())
         })?;
         ok(AllocIdResponse { header: self.header(), id, count })
     }

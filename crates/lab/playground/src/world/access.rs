@@ -11,8 +11,8 @@ use crate::region_proto::{peer_proto, region_proto};
 use crate::topology::Region;
 
 impl World {
-    /// The region's span if the store may serve the request and all of its raw keys lie inside. Ranges are not
-    /// checked but cut to the span.
+    /// The region's span if the store may serve the request and all of its raw keys lie inside. Ranges are
+    /// not checked but cut to the span.
     pub(crate) fn access<'a>(
         &self,
         context: Option<&kvrpcpb::Context>,
@@ -20,7 +20,7 @@ impl World {
         keys: impl IntoIterator<Item = &'a Bytes>,
     ) -> Result<Span, Box<Error>> {
         let missing = kvrpcpb::Context::default();
-        let region = self.serving_region(context.unwrap_or(&missing), store).map_err(Box::new)?;
+        let region = self.serving_region(context.unwrap_or(&missing), store)?;
         for key in keys {
             let encoded = to_region_key(key);
             if !region.span.contains(&encoded) {
@@ -30,30 +30,32 @@ impl World {
         Ok(region.span.clone())
     }
 
-    fn serving_region(&self, context: &kvrpcpb::Context, store: StoreId) -> Result<&Region, Error> {
+    fn serving_region(&self, context: &kvrpcpb::Context, store: StoreId) -> Result<&Region, Box<Error>> {
         let region_id = RegionId(context.region_id);
-        let peer = context.peer.clone().unwrap_or_default();
+        let peer = context.peer.unwrap_or_default();
         if peer.store_id != store.get() {
-            return Err(store_not_match(peer.store_id, store));
+            return Err(Box::new(store_not_match(peer.store_id, store)));
         }
-        let Some(region) = self.topology.region(region_id) else { return Err(region_not_found(region_id)) };
-        let Some(local) = region.peer_on(store) else { return Err(region_not_found(region_id)) };
+        let Some(region) = self.topology.region(region_id) else {
+            return Err(Box::new(region_not_found(region_id)));
+        };
+        let Some(local) = region.peer_on(store) else { return Err(Box::new(region_not_found(region_id))) };
         if peer.id != local.id.get() {
-            return Err(mismatch_peer_id(peer.id, local.id.get()));
+            return Err(Box::new(mismatch_peer_id(peer.id, local.id.get())));
         }
         if region.leader != local {
-            return Err(not_leader(region));
+            return Err(Box::new(not_leader(region)));
         }
         if context.term != 0 && region.term > context.term + 1 {
-            return Err(stale_command());
+            return Err(Box::new(stale_command()));
         }
         let Some(epoch) = &context.region_epoch else {
             let message = "missing epoch".to_owned();
-            return Err(Error { message, ..Error::default() });
+            return Err(Box::new(Error { message, ..Error::default() }));
         };
         // Only the version decides about reads and writes; the membership does not.
         if epoch.version != region.epoch.version {
-            return Err(self.epoch_not_match(region));
+            return Err(Box::new(self.epoch_not_match(region)));
         }
         Ok(region)
     }

@@ -87,8 +87,8 @@ impl World {
         Some((scan?, self.feeds.liveness(id)?))
     }
 
-    /// Scans on a little. The last rows and INITIALIZED are queued here, in one step with the change that lets
-    /// resolved timestamps flow.
+    /// Scans on a little. The last rows and INITIALIZED are queued here, in one step with the change that
+    /// lets resolved timestamps flow.
     pub(crate) fn scan_step(&mut self, id: DownstreamId, scan: &mut FeedScan) -> ScanProgress {
         let mut rows = Vec::new();
         let complete = self.engine.feed_scan_step(scan, SCAN_STEP_ROWS, SCAN_STEP_BYTES, &mut rows);
