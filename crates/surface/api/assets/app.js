@@ -20,6 +20,8 @@ const asked = {
   // Whether the keyboard goes to the first result once it is there.
   enter: false,
 };
+// Per collection, the fields whose values can be taken in at a glance.
+const telling = new Map();
 let status = null;
 let answer = null;
 let running = null;
@@ -35,8 +37,23 @@ function quoted(value) {
   return `'${`${value}`.replaceAll("'", "''")}'`;
 }
 
+/** Counts the values of every field once; few values over many documents make a facet. */
+async function findTelling() {
+  const one = collection();
+  const schema = one.generations.at(-1)?.token;
+  if (telling.get(one.name)?.schema === schema) return;
+  const fields = one.fields.filter((field) => field.facetable && field.kind === "text");
+  const facets = fields.map((field) => field.name).join(",");
+  const wanted = new URLSearchParams({ collection: one.name, limit: 1, facets });
+  const response = await fetch(`/api/v1/search?${wanted}`);
+  const counted = response.ok ? (await response.json()).facets : [];
+  const few = (facet) => facet.distinct > 1 && facet.distinct <= 100 && facet.distinct * 5 <= one.documents;
+  telling.set(one.name, { schema, fields: counted.filter(few).map((facet) => facet.field) });
+}
+
+const tellingFields = () => telling.get(asked.collection)?.fields ?? [];
+
 function parameters() {
-  const fields = collection()?.fields ?? [];
   const wanted = new URLSearchParams({ collection: asked.collection, limit: asked.limit, highlight: true });
   if (asked.q.trim()) {
     wanted.set("q", asked.q);
@@ -46,8 +63,7 @@ function parameters() {
   const filter = [...asked.filters].map(([field, value]) => `${field} = ${quoted(value)}`).join(" and ");
   if (filter) wanted.set("filter", filter);
   if (asked.sort) wanted.set("sort", asked.sort);
-  const facets = fields.filter((field) => field.facetable && field.kind === "text");
-  if (facets.length) wanted.set("facets", facets.map((field) => field.name).join(","));
+  if (tellingFields().length) wanted.set("facets", tellingFields().join(","));
   return wanted;
 }
 
@@ -60,6 +76,7 @@ async function ask({ quietly = false } = {}) {
   answeredView = collection().freshness.view;
   answeredAt = performance.now();
   try {
+    await findTelling();
     const response = await fetch(`/api/v1/search?${parameters()}`, { signal: mine.signal });
     const body = await response.json();
     if (mine.signal.aborted) return;
@@ -95,7 +112,8 @@ function draw() {
   drawFacets();
   drawFreshness();
   drawLikeness();
-  drawHits(by("hits"), answer.hits, collection(), { like: showLike, query: asked.q });
+  const shape = { name: asked.collection, fields: collection().fields, chips: tellingFields() };
+  drawHits(by("hits"), answer.hits, shape, { like: showLike, query: asked.q });
   // Of a vector's neighbours only as many are counted as were asked for.
   by("more").hidden = answer.hits.length < asked.limit || (!asked.like && answer.total <= asked.limit);
   if (asked.enter) by("hits").querySelector(".hit")?.focus({ preventScroll: true });
@@ -133,9 +151,7 @@ function reasons(fresh) {
 }
 
 function drawFacets() {
-  // A facet helps when its values can be taken in at a glance.
-  const few = (facet) => facet.distinct > 1 && facet.distinct <= 100;
-  const useful = answer.facets.filter((facet) => asked.filters.has(facet.field) || few(facet));
+  const useful = answer.facets.filter((facet) => asked.filters.has(facet.field) || facet.distinct > 1);
   by("facets").replaceChildren(...useful.map(drawFacet));
 }
 
@@ -168,7 +184,7 @@ function drawLikeness() {
 }
 
 function showLike(document) {
-  const shown = present(document, collection());
+  const shown = present(document, { fields: collection().fields, chips: tellingFields() });
   const likeTitle = [shown.badge, shown.title].filter(Boolean).join(" ");
   change({ like: `${document.id}`, likeTitle, q: "", sort: "", enter: true });
   by("q").value = "";

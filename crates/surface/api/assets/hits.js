@@ -16,7 +16,7 @@ export function present(document, collection) {
     const value = document.fields[field.name];
     if (value === null || value === undefined) continue;
     if (field.kind.startsWith("vector")) shown.vector = true;
-    else if (isText(value) && field.kind === "text") placeText(shown, field, value);
+    else if (isText(value) && field.kind === "text") placeText(shown, field, value, collection.chips);
     else if (isWords(value)) shown.tags.push({ field: field.name, words: value });
     else if (isNames(value)) shown.names.push({ field: field.name, names: Object.entries(value) });
     else if (`${value}` !== `${document.id}`) shown.facts.push(fact(field, value));
@@ -25,11 +25,11 @@ export function present(document, collection) {
   return { ...shown, badge: shown.badge?.text, titleField: title.field, title: title.text };
 }
 
-function placeText(shown, field, value) {
+function placeText(shown, field, value, chips) {
   const part = { field: field.name, text: value };
   if (!shown.badge && !shown.title && length(value) <= 4) shown.badge = part;
   else if (!shown.title) shown.title = part;
-  else if (field.facetable && length(value) <= 24) shown.chips.push(part);
+  else if (chips.includes(field.name)) shown.chips.push(part);
   else shown.facts.push(part);
 }
 
@@ -68,7 +68,8 @@ function drawHit(hit, collection, actions, moved) {
   const shown = present(document, collection);
   const text = marker(hit.highlights);
   const data = { "data-id": document.id, "data-version": document.version };
-  const attributes = { class: moved ? "hit moved" : "hit", tabindex: 0, ...data };
+  const kinds = ["hit", shown.badge ? "" : "plain", moved ? "moved" : ""].filter(Boolean).join(" ");
+  const attributes = { class: kinds, tabindex: 0, ...data };
   const card = element("li", attributes, badge(shown), body(shown, text), side(hit, shown, actions));
   const toggle = () => toggleDetails(card, document, collection);
   card.addEventListener("keydown", (event) => {
@@ -79,7 +80,7 @@ function drawHit(hit, collection, actions, moved) {
 }
 
 function badge(shown) {
-  if (!shown.badge) return element("span");
+  if (!shown.badge) return null;
   const code = /[A-Za-z0-9]/.test(shown.badge);
   return element("span", { class: code ? "badge code" : "badge" }, shown.badge);
 }

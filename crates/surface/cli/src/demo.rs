@@ -12,8 +12,10 @@ mod upstream;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate_adapter::{AdapterState, AdapterStatus};
 use tidegate_core::Ts;
 use tidegate_fabric::QueryHandle;
 use tidegate_fabric::status::Status;
@@ -24,6 +26,7 @@ use tidegate_proto::searchfabric::v1::catalog_control_service_client::CatalogCon
 use tidegate_proto::searchfabric::v1::query_service_client::QueryServiceClient;
 use tidegate_puller::kv::SnapshotReader;
 use tidegate_testkit::{History, data};
+use tokio::sync::watch;
 use tokio::time::{interval, timeout};
 use tonic::transport::{Channel, Endpoint};
 
@@ -94,6 +97,7 @@ struct Demo {
     pd: PdClient,
     index: Index,
     fabric: QueryHandle,
+    adapter: watch::Receiver<Arc<AdapterStatus>>,
     writer: Writer,
     page: SocketAddr,
 }
@@ -104,7 +108,8 @@ impl Demo {
         let reader = SnapshotReader::new(pd.clone(), None);
         let index = Index::connect(pipeline.gateway).await?;
         let writer = Writer::new(pipeline.playground.clone(), reader.clone(), journal);
-        Ok(Self { reader, pd, index, fabric: pipeline.fabric.query(), writer, page: pipeline.page })
+        let (fabric, adapter) = (pipeline.fabric.query(), pipeline.adapter.watch_status());
+        Ok(Self { reader, pd, index, fabric, adapter, writer, page: pipeline.page })
     }
 
     /// The whole show. Ends after the first comparison with `once`, else when interrupted, with another one.
@@ -137,6 +142,7 @@ impl Demo {
 
     /// Catches up, changes a few rows, searches, compares.
     async fn first_part(&mut self, rows: u64, end: Ts) -> Result<bool, Failure> {
+        self.say_where_from().await;
         let caught_up = timeout(CATCH_UP_MAX, self.catch_up(rows, end)).await;
         caught_up.unwrap_or_else(|_| {
             Err(CliError::TooSlow { what: "catching up", seconds: CATCH_UP_MAX.as_secs() }.into())
@@ -149,6 +155,16 @@ impl Demo {
         examples::show(&mut self.index).await?;
         println!();
         self.compare().await
+    }
+
+    /// Tells a start from a checkpoint from a first one.
+    async fn say_where_from(&mut self) {
+        let running = self.adapter.wait_for(|status| status.state != AdapterState::Starting).await;
+        let Ok(checkpoint) = running.map(|status| Ts::new(status.checkpoint_ts)) else { return };
+        let documents: u64 = self.fabric.status().collections.iter().map(|one| one.documents).sum();
+        if documents > 0 {
+            println!("resuming from checkpoint {checkpoint}, with {documents} documents in the index");
+        }
     }
 
     /// Shows progress until every table of the recorded end is there, complete up to that end.

@@ -36,7 +36,7 @@ const FIELDS: &[(&str, &str, &str)] = &[
     ("batch.bytes_max", "\"1MiB\"", "bytes of a batch"),
     ("dispatch.partition_in_flight_max", "4", "unanswered batches of one partition"),
     ("dispatch.in_flight_max", "64", "unanswered batches of all partitions"),
-    ("dispatch.buffered_bytes_max", "\"128MiB\"", "rows held in memory; above it the source is slowed"),
+    ("dispatch.buffered_bytes_max", "\"32MiB\"", "rows held in memory; above it the source is slowed"),
     ("dispatch.backoff_min", "\"100ms\"", "first pause before a retry"),
     ("dispatch.backoff_max", "\"5s\"", "longest pause before a retry"),
     ("dispatch.drain_deadline", "\"10s\"", "how long a stop waits for acknowledgements"),

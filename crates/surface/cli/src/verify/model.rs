@@ -5,15 +5,18 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tidegate_codec::ddl::ActionType;
-use tidegate_codec::event::{DdlEvent, RowChanged};
+use tidegate_codec::event::{DdlEvent, NamedTableInfo, RowChanged};
 use tidegate_codec::key::{KeyError, parse_record_key};
 use tidegate_codec::meta::TableInfo;
-use tidegate_codec::row::{DecodeError, TableLayout};
+use tidegate_codec::row::{DecodeError, TableLayout, rewrites_between};
 use tidegate_codec::text::write_text;
 use tidegate_core::{CommitTs, TableId, Ts};
 
 /// Database and table name.
 pub(crate) type Name = (String, String);
+
+/// Tables as the schema events describe them.
+type Tables = BTreeMap<Name, Arc<TableLayout>>;
 
 /// A row's newest version: what it holds and since when; `None` once it is deleted.
 type Version = (CommitTs, Option<Bytes>);
@@ -21,10 +24,11 @@ type Version = (CommitTs, Option<Bytes>);
 /// Rows of one physical table by record key.
 type Rows = BTreeMap<Bytes, Version>;
 
-/// The model. Rows wait until something seals them, because they come in no promised order.
+/// The model. Rows wait until something seals them, because they come in no promised order. Rows of dropped tables
+/// stay: RECOVER TABLE brings them back under their old ids, which are never given twice.
 #[derive(Default)]
 pub(crate) struct Model {
-    tables: BTreeMap<Name, Arc<TableLayout>>,
+    tables: Tables,
     rows: BTreeMap<TableId, Rows>,
     waiting: BTreeMap<(CommitTs, TableId, Bytes), Option<Bytes>>,
 }
@@ -75,6 +79,7 @@ impl Model {
 
     /// Applies a schema change. Rows at or below it are sealed before.
     pub(crate) fn ddl(&mut self, event: &DdlEvent) {
+        let before = self.tables.clone();
         for name in &event.table_name_change.dropped {
             self.tables.remove(&(name.schema.clone(), name.table.clone()));
         }
@@ -83,49 +88,51 @@ impl Model {
         }
         match event.action {
             ActionType::DropTable | ActionType::DropView | ActionType::DropSchema => {}
-            ActionType::ExchangePartition => self.exchange(event),
+            ActionType::ExchangePartition => self.exchange(event, &before),
             _ if !event.multiple_table_infos.is_empty() => {
                 for named in &event.multiple_table_infos {
                     let name = (named.name.schema.clone(), named.name.table.clone());
-                    self.define(name, &named.info);
+                    self.define(name, &named.info, event, &before);
                 }
             }
             _ => {
                 if let Some(info) = &event.table_info {
-                    self.define((event.schema_name.clone(), event.table_name.clone()), info);
+                    let name = (event.schema_name.clone(), event.table_name.clone());
+                    self.define(name, info, event, &before);
                 }
             }
         }
-        self.forget_rows_of_no_table();
     }
 
-    fn define(&mut self, name: Name, info: &Arc<TableInfo>) {
-        if info.is_table() {
-            self.tables.insert(name, Arc::new(TableLayout::new(info.clone())));
+    /// A table has this definition from `event` on. Its rows may be older: their columns are found through the
+    /// definition it had `before`.
+    fn define(&mut self, name: Name, info: &Arc<TableInfo>, event: &DdlEvent, before: &Tables) {
+        if !info.is_table() {
+            return;
         }
+        let layout = match before.values().find(|layout| layout.table().id == info.id) {
+            None => TableLayout::new(info.clone()),
+            Some(old) => {
+                let rewrites = rewrites_between(old.table(), info);
+                TableLayout::evolve(old, info.clone(), &rewrites, event.finished_ts.ts())
+            }
+        };
+        self.tables.insert(name, Arc::new(layout));
     }
 
     /// The event shows the partitioned table after the exchange and the normal one before it: the latter goes
     /// on under the id of the partition whose place it took.
-    fn exchange(&mut self, event: &DdlEvent) {
+    fn exchange(&mut self, event: &DdlEvent, before: &Tables) {
         let [partitioned, normal] = event.multiple_table_infos.as_slice() else { return };
-        let name = |named: &tidegate_codec::event::NamedTableInfo| {
-            (named.name.schema.clone(), named.name.table.clone())
-        };
-        let before = self.tables.get(&name(partitioned)).map(|layout| layout.table().physical_ids());
-        let after = partitioned.info.physical_ids();
-        let given = before.unwrap_or_default().into_iter().find(|id| !after.contains(id));
-        self.define(name(partitioned), &partitioned.info);
+        let name = |named: &NamedTableInfo| (named.name.schema.clone(), named.name.table.clone());
+        let old = before.get(&name(partitioned)).map(|layout| layout.table().physical_ids());
+        let new = partitioned.info.physical_ids();
+        let given = old.unwrap_or_default().into_iter().find(|id| !new.contains(id));
+        self.define(name(partitioned), &partitioned.info, event, before);
         if let Some(id) = given {
             let renumbered = TableInfo { id, ..TableInfo::clone(&normal.info) };
-            self.define(name(normal), &Arc::new(renumbered));
+            self.define(name(normal), &Arc::new(renumbered), event, before);
         }
-    }
-
-    fn forget_rows_of_no_table(&mut self) {
-        let live: Vec<TableId> =
-            self.tables.values().flat_map(|layout| layout.table().physical_ids()).collect();
-        self.rows.retain(|id, _| live.contains(id));
     }
 
     /// Names of all tables.
@@ -145,9 +152,9 @@ impl Model {
         let columns = layout.table().public_columns().map(|(_, info)| info.name.to_string()).collect();
         let physical = layout.table().physical_ids();
         let stored = physical.iter().filter_map(|id| self.rows.get(id)).flatten();
-        let present = stored.filter_map(|(key, (_, value))| Some((key, value.as_ref()?)));
-        let rows =
-            present.map(|(key, value)| text_row(layout, &shown, key, value)).collect::<Result<_, _>>()?;
+        let present = stored.filter_map(|(key, (at, value))| Some((key, at, value.as_ref()?)));
+        let rows = present.map(|(key, at, value)| text_row(layout, &shown, key, *at, value));
+        let rows = rows.collect::<Result<_, _>>()?;
         Ok(Content { columns, key, rows })
     }
 }
@@ -156,9 +163,10 @@ fn text_row(
     layout: &TableLayout,
     columns: &[usize],
     key: &[u8],
+    written: CommitTs,
     value: &[u8],
 ) -> Result<Vec<Option<Vec<u8>>>, ModelError> {
-    let row = layout.row(parse_record_key(key)?.handle, value)?;
+    let row = layout.row(parse_record_key(key)?.handle, value)?.written_at(written.ts());
     let cell = |column: &usize| -> Result<Option<Vec<u8>>, ModelError> {
         let value = row.selected(*column)?;
         if value.is_null() {
