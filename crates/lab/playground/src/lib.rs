@@ -3,18 +3,20 @@
 //! feed. It loads recorded histories, replays their later part live, and takes new transactions. Tests, the
 //! demo and `tidegate playground` start it; real clients work against it.
 //!
-//! The data's path: requests → [`server`] (rim) → world (one pure state under one lock: engine, topology,
-//! oracle, safe points, feeds) → feed queues → `server`.
+//! The data's path: requests → server (rim) → world (one pure state under one lock: engine, topology,
+//! oracle, safe points, feeds) → feed queues → server.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! use tidegate_playground::{Playground, PlaygroundOptions, Write};
 //!
 //! let history = tidegate_testkit::data::demo_history()?;
-//! let playground = Playground::start(PlaygroundOptions { history: Some(history), ..Default::default()
-//! }).await?; println!("PD listens on {}", playground.pd_endpoint()); let commit_ts =
-//! playground.commit(vec![Write::put("k", "v")])?; assert_eq!(playground.get(b"k",
-//! commit_ts.ts()).as_deref(), Some(&b"v"[..])); playground.stop().await;
+//! let options = PlaygroundOptions { history: Some(history), ..Default::default() };
+//! let playground = Playground::start(options).await?;
+//! println!("PD listens on {}", playground.pd_endpoint());
+//! let commit_ts = playground.commit(vec![Write::put("k", "v")])?;
+//! assert_eq!(playground.get(b"k", commit_ts.ts()).as_deref(), Some(&b"v"[..]));
+//! playground.stop().await;
 //! # Ok(())
 //! # }
 //! ```

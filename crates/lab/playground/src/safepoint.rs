@@ -44,9 +44,7 @@ pub(crate) enum GcError {
     Ttl(i64),
     #[error("barrier id {0:?} is empty or reserved")]
     BarrierId(String),
-    #[error(
-        "[{BEHIND}] trying to set a GC barrier on ts {barrier} which is already behind the txn safe point {safe_point}"
-    )]
+    #[error("[{BEHIND}] a GC barrier at {barrier} is already behind the txn safe point {safe_point}")]
     BehindSafePoint { barrier: Ts, safe_point: Ts },
     #[error("decreasing the txn safe point from {current} to {target} is not allowed")]
     TxnDecreases { current: Ts, target: Ts },

@@ -258,7 +258,10 @@ mod tests {
     use super::*;
     use crate::data;
 
-    const HEADER: &str = r#"{"format":"tidegate-history-1","name":"t","cluster_id":7,"base_ts":10,"end_ts":20,"base":1,"log":2}"#;
+    const HEADER: &str = concat!(
+        r#"{"format":"tidegate-history-1","name":"t","cluster_id":7,"#,
+        r#""base_ts":10,"end_ts":20,"base":1,"log":2}"#
+    );
     const BASE: &str = r#"{"commit_ts":9,"start_ts":8,"op":"PUT","key":"bQ==","value":"MQ=="}"#;
     const PUT: &str = r#"{"commit_ts":11,"start_ts":10,"op":"PUT","key":"dA==","value":"MQ=="}"#;
     const DELETE: &str = r#"{"commit_ts":13,"start_ts":12,"op":"DELETE","key":"dA==","value":""}"#;

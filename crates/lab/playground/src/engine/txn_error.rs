@@ -53,7 +53,7 @@ pub(crate) enum ConflictReason {
 pub(crate) enum TxnError {
     #[error("key {} is locked by transaction {}", Hex(&.0.key), .0.start_ts)]
     Locked(Box<LockView>),
-    #[error("write conflict on key {}: {reason:?}, {start_ts} meets a commit at {conflict_commit_ts}", Hex(.key))]
+    #[error("write conflict on {}: {reason:?}, {start_ts} meets a commit at {conflict_commit_ts}", Hex(.key))]
     Conflict {
         start_ts: StartTs,
         conflict_start_ts: StartTs,
