@@ -350,7 +350,11 @@ fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(inner) = cause {
-        let _ = write!(text, ": {inner}");
+        let words = inner.to_string();
+        // Some layers only repeat what is below them.
+        if !text.ends_with(&words) {
+            let _ = write!(text, ": {words}");
+        }
         cause = inner.source();
     }
     text

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_core::{ClusterId, StoreId};
+use tidegate_core::{ClusterId, PeerId, StoreId};
 use tidegate_pd::{Peer, Region};
 use tidegate_proto::{cdcpb, metapb};
 
@@ -137,7 +137,7 @@ impl Failure {
 /// A hint with a zero id or store names nobody.
 fn peer(message: metapb::Peer) -> Option<Peer> {
     let known = message.id != 0 && message.store_id != 0;
-    known.then(|| Peer { id: tidegate_core::PeerId(message.id), store_id: StoreId(message.store_id) })
+    known.then_some(Peer { id: PeerId(message.id), store_id: StoreId(message.store_id) })
 }
 
 /// After a split the same store usually leads all parts. A wrong guess costs one `not_leader`.
@@ -149,7 +149,6 @@ fn guess_leader(region: metapb::Region, store_id: StoreId) -> Region {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidegate_core::PeerId;
     use tidegate_proto::errorpb;
 
     #[test]
