@@ -2,7 +2,7 @@
 //! escapes, −0.0 written as 0.0. Integers stay integers and doubles stay doubles (`1` and `1.0` differ), so
 //! the text is reversible. Depth is limited before anything recurses (`spec/cdc-adapter.md` §4.3).
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Number, Value};
 
 use crate::error::{Breach, SfErrorCode};
 use crate::limits::JSON_DEPTH_MAX;
@@ -69,8 +69,18 @@ fn write(value: &Value, out: &mut String) {
             out.push(']');
         }
         Value::Object(members) => write_object(members, out),
-        Value::Number(number) if number.is_f64() && number.as_f64() == Some(0.0) => out.push_str("0.0"),
+        Value::Number(number) => write_number(number, out),
         scalar => out.push_str(&scalar.to_string()),
+    }
+}
+
+/// Doubles are written here, because serde_json's own form of them changes with its version.
+fn write_number(number: &Number, out: &mut String) {
+    match number.as_f64().filter(|_| number.is_f64()) {
+        Some(double) => {
+            out.push_str(ryu::Buffer::new().format_finite(if double == 0.0 { 0.0 } else { double }))
+        }
+        None => out.push_str(&number.to_string()),
     }
 }
 
