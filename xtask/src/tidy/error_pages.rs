@@ -27,18 +27,26 @@ fn page(file: &File) -> Option<(&str, &File)> {
     (code != "README").then_some((code, file))
 }
 
-/// Each code with the first place that names it.
+/// Each code with the first place that names it: our own in the crates, the contract's in its enum.
 fn used_codes(files: &[File]) -> BTreeMap<String, (&File, usize)> {
     let mut used = BTreeMap::new();
-    let sources = files.iter().filter(|file| file.path.starts_with("crates/") && file.has_extension(&["rs"]));
-    for file in sources {
+    for file in files {
+        let in_crate = file.path.starts_with("crates/") && file.has_extension(&["rs"]);
         for (line, text) in file.lines() {
-            for code in codes(text) {
+            let literals = codes(text).filter(|_| in_crate);
+            let value = enum_value(text).filter(|_| file.has_extension(&["proto"]));
+            for code in literals.chain(value) {
                 used.entry(code.to_owned()).or_insert((file, line));
             }
         }
     }
     used
+}
+
+/// The name in a line such as `SF_RATE_LIMITED = 28;`. The value 0 stands for none.
+fn enum_value(text: &str) -> Option<&str> {
+    let (name, number) = text.trim().strip_suffix(';')?.split_once(" = ")?;
+    (is_search_fabric(name) && number != "0").then_some(name)
 }
 
 /// String literals of the forms `TG-AREA-NNN` and `SF_NAME`.
@@ -88,6 +96,15 @@ mod tests {
         ];
         let expected = ["docs/errors/TG-PD-001.md: not listed in docs/errors/README.md"];
         assert_eq!(found(codes_and_pages_match, &files), expected);
+    }
+
+    #[test]
+    fn the_values_of_the_contract_s_error_enum_need_pages_too() {
+        let files = [file("proto/a.proto", "enum E {\n  SF_UNSPECIFIED = 0;\n  SF_RATE_LIMITED = 28;\n}")];
+        assert_eq!(
+            found(codes_and_pages_match, &files),
+            ["proto/a.proto:3: SF_RATE_LIMITED has no page in docs/errors/"]
+        );
     }
 
     #[test]
