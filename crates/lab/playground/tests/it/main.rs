@@ -1,9 +1,11 @@
 //! The playground over real sockets.
 #![expect(clippy::panic, clippy::indexing_slicing, reason = "a test ends where its expectations do")]
 
+mod bank;
 mod controls;
 mod feed_client;
 mod feeds;
+mod moved_clock;
 mod pd;
 mod tikv_client_crate;
 

@@ -1,13 +1,13 @@
 //! A public client, unmodified, works against the playground.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use tidegate_core::{Clock, MonoTime, SystemClock, Ts};
+use tidegate_core::{Clock, Ts};
 use tidegate_playground::{Playground, PlaygroundOptions};
 use tikv_client::{CheckLevel, Transaction, TransactionClient, TransactionOptions};
 
 use crate::feed_client::FeedClient;
+use crate::moved_clock::MovedClock;
 use crate::{recorded, start};
 
 async fn connect(playground: &Playground) -> TransactionClient {
@@ -144,25 +144,9 @@ async fn increment(client: Arc<TransactionClient>, times: usize) {
     }
 }
 
-/// A clock that tests move.
-struct MovedClock {
-    system: SystemClock,
-    ahead_ms: AtomicU64,
-}
-
-impl Clock for MovedClock {
-    fn mono(&self) -> MonoTime {
-        self.system.mono()
-    }
-
-    fn wall_ms(&self) -> u64 {
-        self.system.wall_ms() + self.ahead_ms.load(Ordering::Relaxed)
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dead_clients_locks_are_resolved_once_they_are_expired() {
-    let clock = Arc::new(MovedClock { system: SystemClock::new(), ahead_ms: AtomicU64::new(0) });
+    let clock = MovedClock::new(1);
     let options = PlaygroundOptions { clock: Arc::clone(&clock) as Arc<dyn Clock>, ..Default::default() };
     let playground = start(options).await;
     playground.split(b"d").expect("an inner key");
@@ -175,7 +159,7 @@ async fn a_dead_clients_locks_are_resolved_once_they_are_expired() {
         drop(dead);
     }
     // The client gives its pessimistic locks 20 seconds to live.
-    clock.ahead_ms.store(25_000, Ordering::Relaxed);
+    clock.move_ahead_ms(25_000);
     let mut next = client.begin_pessimistic().await.expect("a timestamp");
     next.lock_keys(["a".to_owned(), "g".to_owned()]).await.expect("resolved");
     next.put("a".to_owned(), "kept".to_owned()).await.expect("locked");
