@@ -58,6 +58,9 @@ pub struct StartConfig {
     pub progress_deadline: Duration,
     /// How long the upstream may take to answer each step of the start.
     pub start_deadline: Duration,
+    /// Deliver the rows that the tables have at the start, as inserts committed at `start_ts`, before their
+    /// changes. For a first start, not for resuming.
+    pub read_existing: bool,
     /// Leave out changes written by another change-data-capture process (`txn_source`).
     pub filter_loop: bool,
     /// What to do with row checksums.
@@ -80,6 +83,7 @@ impl StartConfig {
             schema_deadline: Duration::from_secs(30),
             progress_deadline: Duration::from_secs(60),
             start_deadline: Duration::from_secs(30),
+            read_existing: false,
             filter_loop: false,
             checksum: ChecksumPolicy::default(),
             schema_dir: None,

@@ -106,21 +106,6 @@ pub enum MiniError {
     /// A row cannot be decoded.
     #[error(transparent)]
     Decode(#[from] DecodeError),
-    /// A table that existed before came under the filter, by a rename or an exchange: its older rows were
-    /// never delivered.
-    #[error(
-        "`{schema}`.`{name}` (table {table}) came under the filter at {finished_ts} with rows from before"
-    )]
-    MovedIntoFilter {
-        /// The physical table.
-        table: TableId,
-        /// Its schema's name.
-        schema: String,
-        /// Its name.
-        name: String,
-        /// The DDL event that did it.
-        finished_ts: CommitTs,
-    },
     /// A callback failed.
     #[error("the {callback} callback failed at {position}")]
     Callback {
@@ -163,9 +148,8 @@ impl Diagnostic for MiniError {
             Self::ProgressDeadline { .. } => "TG-MINI-005",
             Self::SchemaDeadline { .. } => "TG-MINI-006",
             Self::Cursor(_) | Self::Fence(_) | Self::LateRow { .. } => "TG-MINI-007",
-            Self::MovedIntoFilter { .. } => "TG-MINI-008",
-            Self::Callback { .. } => "TG-MINI-009",
-            Self::Panicked { .. } => "TG-MINI-010",
+            Self::Callback { .. } => "TG-MINI-008",
+            Self::Panicked { .. } => "TG-MINI-009",
             Self::Pd(error) => error.code(),
             Self::TableFeed { source, .. } | Self::SchemaFeed(source) => source.code(),
             Self::Schema(error) => error.code(),
@@ -175,11 +159,9 @@ impl Diagnostic for MiniError {
 
     fn class(&self) -> ErrorClass {
         match self {
-            Self::Config(_)
-            | Self::StartBelowGc { .. }
-            | Self::Probe { .. }
-            | Self::MovedIntoFilter { .. }
-            | Self::Callback { .. } => ErrorClass::Operator,
+            Self::Config(_) | Self::StartBelowGc { .. } | Self::Probe { .. } | Self::Callback { .. } => {
+                ErrorClass::Operator
+            }
             Self::StartDeadline { .. } | Self::ProgressDeadline { .. } | Self::SchemaDeadline { .. } => {
                 ErrorClass::Retry
             }
@@ -198,9 +180,6 @@ impl Diagnostic for MiniError {
             }
             Self::ProgressDeadline { .. } => "look for long transactions and for regions without a leader",
             Self::SchemaDeadline { .. } => "look for regions without a leader in the metadata of the cluster",
-            Self::MovedIntoFilter { .. } => {
-                "add the table's old name to the filter, or start with a new copy"
-            }
             _ => return self.inner().and_then(Diagnostic::hint),
         };
         Some(Cow::Borrowed(hint))

@@ -1,8 +1,9 @@
 //! How the set of followed tables changes with a DDL event (`docs/decisions/0003-follow-mode.md`).
 
 use hashbrown::{HashMap, HashSet};
+use tidegate_codec::ddl::ActionType;
 use tidegate_codec::event::DdlEvent;
-use tidegate_core::{StartTs, TableId};
+use tidegate_core::{StartTs, TableId, Ts};
 use tidegate_schema::PhysicalTable;
 
 use super::feeds::Feed;
@@ -25,6 +26,29 @@ pub(super) fn concerns(filter: &TableFilter, ddl: &DdlEvent) -> bool {
         || others.chain(infos).any(|name| filter.matches(&name.schema, &name.table))
 }
 
+/// From when (exclusive) a table that `ddl` made has rows, if the event made it without any. Other tables
+/// join with content: partitions that a reorganisation filled, recovered tables, and tables that a rename or
+/// an exchange brought under the filter.
+fn made_empty(ddl: &DdlEvent, id: TableId) -> Option<StartTs> {
+    let added = ddl.need_added_tables.iter().find(|added| added.table_id == id)?;
+    matches!(
+        ddl.action,
+        ActionType::CreateTable
+            | ActionType::CreateTables
+            | ActionType::TruncateTable
+            | ActionType::AddPartition
+            | ActionType::TruncatePartition
+    )
+    .then_some(added.read_from)
+}
+
+/// The feeds that `ddl` will need, as far as its own data tells: tables and from when to read them.
+pub(super) fn feeds_ahead(ddl: &DdlEvent) -> impl Iterator<Item = (TableId, StartTs)> + '_ {
+    let finished = ddl.finished_ts.ts().as_start();
+    let added = ddl.need_added_tables.iter().map(|added| added.table_id);
+    added.map(move |id| (id, made_empty(ddl, id).unwrap_or(finished)))
+}
+
 impl<C: Callback> Session<C> {
     /// Compares the live tables with what the schema store has under the filter right after `ddl`. The
     /// difference covers every kind of DDL, renames across the filter and exchanges included.
@@ -45,38 +69,43 @@ impl<C: Callback> Session<C> {
         if left.is_empty() && joining.is_empty() {
             return Ok(());
         }
-        let joined =
-            joining.into_iter().map(|table| self.joining(ddl, table)).collect::<Result<Vec<_>, _>>()?;
-        let tables: Vec<LiveTable> = joined.iter().map(|(table, _)| table.clone()).collect();
-        self.callback.on_tables(&tables, &left).map_err(failed("table", at))?;
+        let joining: Vec<LiveTable> =
+            joining.into_iter().map(|table| self.joining(table.id, at)).collect::<Result<_, _>>()?;
+        self.callback.on_tables(&joining, &left).map_err(failed("table", at))?;
         left.into_iter().for_each(|table| self.leave(table));
-        for (table, read_from) in joined {
-            let opened = self.ahead.remove(&table.id);
-            let feed = opened.unwrap_or_else(|| self.subscriber.subscribe(table.id, read_from));
-            let reader = self.store.register_table(table.id, read_from.ts())?;
-            self.join(Feed::new(feed, reader, read_from), table.joined);
+        for table in joining {
+            let feed = self.feed_of(ddl, table.id)?;
+            self.join(feed, table.joined);
         }
         self.forget_unused_feeds();
         Ok(())
     }
 
-    /// A table that `ddl` adds, and from where its feed is read.
-    fn joining(&self, ddl: &DdlEvent, table: &PhysicalTable) -> Result<(LiveTable, StartTs), MiniError> {
-        let finished_ts = ddl.finished_ts;
-        let Some(added) = ddl.need_added_tables.iter().find(|added| added.table_id == table.id) else {
-            let (schema, name) = (table.schema.to_string(), table.table.clone());
-            return Err(MiniError::MovedIntoFilter { table: table.id, schema, name, finished_ts });
-        };
-        // Rows at the event's own timestamp belong before it, so its predecessor is what is known.
-        let joined = finished_ts.ts().prev().as_resolved();
-        let version = self.store.table_at(table.id, finished_ts.ts())?.version;
-        Ok((LiveTable { id: table.id, joined, version }, added.read_from))
+    fn joining(&self, id: TableId, at: Ts) -> Result<LiveTable, MiniError> {
+        let version = self.store.table_at(id, at)?.version;
+        // Rows at the event's own timestamp may still come, so its predecessor is what is known.
+        Ok(LiveTable { id, joined: at.prev().as_resolved(), version })
+    }
+
+    /// The feed of a table that `ddl` brings: from its first row if it was made empty, else its content at the
+    /// event first.
+    fn feed_of(&mut self, ddl: &DdlEvent, id: TableId) -> Result<Feed, MiniError> {
+        let at = ddl.finished_ts.ts();
+        let reader = self.store.register_table(id, at)?;
+        let empty_from = made_empty(ddl, id);
+        let opened = self.ahead.remove(&id);
+        let read_from = empty_from.unwrap_or(at.as_start());
+        let subscription = opened.unwrap_or_else(|| self.subscriber.subscribe(id, read_from));
+        Ok(match empty_from {
+            Some(read_from) => Feed::changes(reader, subscription, read_from, at),
+            None => Feed::with_content(reader, subscription, self.subscriber.content(id, at)),
+        })
     }
 
     /// Closes feeds opened for tables that no waiting event adds, because the filter left them out.
     fn forget_unused_feeds(&mut self) {
-        let waiting = self.cursor.waiting().flat_map(|ddl| &ddl.need_added_tables);
-        let expected: HashSet<TableId> = waiting.map(|added| added.table_id).collect();
+        let waiting = self.cursor.waiting().flat_map(|ddl| feeds_ahead(ddl));
+        let expected: HashSet<TableId> = waiting.map(|(table, _)| table).collect();
         self.ahead.retain(|table, _| expected.contains(table));
     }
 }

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::feeds::{Arrival, Feed, Feeds, Subscriber};
 use super::start::Schema;
-use super::{Control, Report, count, panicked, task_failed};
+use super::{Control, Report, count, membership, panicked, task_failed};
 use crate::callback::{Admission, Callback, CallbackError, LiveTable};
 use crate::config::{ChecksumPolicy, StartConfig, TableSet};
 use crate::cursor::{DdlCursor, Finished};
@@ -117,11 +117,7 @@ impl<C: Callback> Session<C> {
     ) -> Self {
         let clock = SystemClock::new();
         let start = config.start_ts.ts();
-        let subscriber = Subscriber {
-            puller: upstream.puller.clone(),
-            keyspace: config.keyspace,
-            filter_loop: config.filter_loop,
-        };
+        let subscriber = Subscriber::new(upstream, config.keyspace, config.filter_loop);
         let checksums = match config.checksum {
             ChecksumPolicy::Ignore => Checksums::Ignore,
             ChecksumPolicy::Verify => Checksums::Verify,
@@ -181,7 +177,12 @@ impl<C: Callback> Session<C> {
         for table in &tables {
             let reader = self.store.register_table(table.id, start.ts())?;
             let subscription = self.subscriber.subscribe(table.id, start);
-            self.join(Feed::new(subscription, reader, start), table.joined);
+            let feed = if self.config.read_existing {
+                Feed::with_content(reader, subscription, self.subscriber.content(table.id, start.ts()))
+            } else {
+                Feed::changes(reader, subscription, start, start.ts())
+            };
+            self.join(feed, table.joined);
         }
         Ok(())
     }
@@ -254,7 +255,7 @@ impl<C: Callback> Session<C> {
             TableSet::Follow(_) => self.store.ddls(after, limit)?,
         };
         if let TableSet::Follow(filter) = &self.config.tables {
-            events.retain(|ddl| super::membership::concerns(filter, ddl));
+            events.retain(|ddl| membership::concerns(filter, ddl));
         }
         self.cursor.fetched(events, next)?;
         self.open_ahead();
@@ -269,10 +270,9 @@ impl<C: Callback> Session<C> {
             return;
         }
         for ddl in self.cursor.waiting() {
-            for added in &ddl.need_added_tables {
-                let subscriber = &self.subscriber;
-                let open = || subscriber.subscribe(added.table_id, added.read_from);
-                self.ahead.entry(added.table_id).or_insert_with(open);
+            for (table, read_from) in membership::feeds_ahead(ddl) {
+                let open = || self.subscriber.subscribe(table, read_from);
+                self.ahead.entry(table).or_insert_with(open);
             }
         }
     }
@@ -381,7 +381,7 @@ impl<C: Callback> Session<C> {
     fn deliver_row(&mut self, feed: &mut Feed, change: &RawChange) -> Result<Admission, MiniError> {
         let (table, commit_ts) = (feed.table, change.commit_ts);
         let counters = &self.control.counters;
-        if commit_ts.ts() <= feed.read_from.ts() {
+        if commit_ts.ts() <= feed.after {
             count(&counters.before_start);
             return Ok(Admission::Taken);
         }
@@ -389,7 +389,8 @@ impl<C: Callback> Session<C> {
         if !check_invariant!(I3, commit_ts.ts() > resolved.ts(), "row of table {table} at {commit_ts}") {
             return Err(MiniError::LateRow { table, commit_ts, resolved });
         }
-        let layout = match feed.reader.table_at(commit_ts.ts().prev()) {
+        let defined_at = feed.defined_at(commit_ts);
+        let layout = match feed.reader.table_at(defined_at) {
             Ok(layout) => layout,
             Err(SchemaError::Deleted { .. }) => {
                 count(&counters.after_drop);

@@ -91,7 +91,7 @@ async fn run(fault: Fault) -> (Report, Ts) {
 fn failed_callback(report: &Report) -> (&'static str, Ts) {
     match &report.error {
         Some(error @ MiniError::Callback { callback, position, source }) => {
-            assert_eq!((error.code(), source.to_string().as_str()), ("TG-MINI-009", "as the test wants it"));
+            assert_eq!((error.code(), source.to_string().as_str()), ("TG-MINI-008", "as the test wants it"));
             (callback, *position)
         }
         other => panic!("{other:?}"),

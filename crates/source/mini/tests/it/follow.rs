@@ -64,16 +64,6 @@ async fn streams_as_tidb_answered(name: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_demo_history_is_delivered_as_tidb_answered() {
-    streams_as_tidb_answered("demo").await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_bank_history_is_delivered_as_tidb_answered() {
-    streams_as_tidb_answered("bank").await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_stopped_and_resumed_at_its_checkpoints_delivers_the_same() {
     let (history, expected) = recording("demo");
     let (base, end) = (history.header.base_ts, history.header.end_ts);
@@ -91,4 +81,11 @@ async fn a_run_stopped_and_resumed_at_its_checkpoints_delivers_the_same() {
     assert!(compared > 0, "the snapshots have rows");
     upstream.close().await;
     playground.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_recorded_history_is_delivered_as_tidb_answered() {
+    for name in data::RECORDINGS {
+        streams_as_tidb_answered(name).await;
+    }
 }

@@ -7,7 +7,7 @@ use tidegate_codec::ddl::ActionType;
 use tidegate_codec::event::{DdlEvent, OwnedRow, RowKind};
 use tidegate_codec::key::parse_record_key;
 use tidegate_codec::meta::TableInfo;
-use tidegate_codec::row::TableLayout;
+use tidegate_codec::row::{TableLayout, rewrites_between};
 use tidegate_codec::text::write_text;
 use tidegate_codec::value::Value;
 use tidegate_core::TableId;
@@ -25,6 +25,8 @@ struct Model {
 struct Table {
     schema: String,
     info: Arc<TableInfo>,
+    /// Reads rows that were written before a MODIFY COLUMN rewrote the table, too.
+    layout: TableLayout,
     rows: BTreeMap<Vec<u8>, OwnedRow>,
 }
 
@@ -50,8 +52,8 @@ impl Model {
         for table in tables {
             let version = &table.version;
             let (schema, info) = (version.schema.to_string(), Arc::clone(version.layout.shared_table()));
-            let rows = BTreeMap::new();
-            let before = self.tables.insert(table.id, Table { schema, info, rows });
+            let (layout, rows) = (TableLayout::new(Arc::clone(&info)), BTreeMap::new());
+            let before = self.tables.insert(table.id, Table { schema, info, layout, rows });
             assert!(before.is_none(), "table {} joins twice", table.id);
         }
     }
@@ -63,8 +65,8 @@ impl Model {
                 for table in left {
                     self.tables.remove(table);
                 }
-                self.join(joined);
                 self.apply_ddl(event);
+                self.join(joined);
             }
         }
     }
@@ -86,16 +88,16 @@ impl Model {
             return self.exchange(ddl);
         }
         if let Some(info) = &ddl.table_info {
-            self.redefine(info, &ddl.schema_name);
+            self.redefine(info, &ddl.schema_name, ddl);
         }
         for table in &ddl.multiple_table_infos {
-            self.redefine(&table.info, &table.name.schema);
+            self.redefine(&table.info, &table.name.schema, ddl);
         }
     }
 
-    fn redefine(&mut self, info: &Arc<TableInfo>, schema: &str) {
+    fn redefine(&mut self, info: &Arc<TableInfo>, schema: &str, ddl: &DdlEvent) {
         for table in self.tables.values_mut().filter(|table| table.info.id == info.id) {
-            (table.info, table.schema) = (Arc::clone(info), schema.to_owned());
+            table.evolve(info, schema, ddl);
         }
     }
 
@@ -104,25 +106,13 @@ impl Model {
         let [partitioned, normal] = ddl.multiple_table_infos.as_slice() else {
             panic!("an exchange has two tables")
         };
-        let inside = partitioned.info.id;
+        let inside = partitioned.info.physical_ids();
         for (id, table) in &mut self.tables {
-            let was_inside = table.info.id == inside;
-            let stays = partitioned
-                .info
-                .partition
-                .as_ref()
-                .is_some_and(|p| p.definitions.iter().any(|d| d.id == *id));
-            match (was_inside, stays) {
-                (_, true) => {
-                    (table.info, table.schema) =
-                        (Arc::clone(&partitioned.info), partitioned.name.schema.clone());
-                }
-                (true, false) => {
-                    let mut info = TableInfo::clone(&normal.info);
-                    info.id = *id;
-                    (table.info, table.schema) = (Arc::new(info), normal.name.schema.clone());
-                }
-                (false, false) => {}
+            if inside.contains(id) {
+                table.evolve(&partitioned.info, &partitioned.name.schema, ddl);
+            } else if table.info.id == partitioned.info.id {
+                let info = TableInfo { id: *id, ..TableInfo::clone(&normal.info) };
+                table.evolve(&Arc::new(info), &normal.name.schema, ddl);
             }
         }
     }
@@ -131,8 +121,7 @@ impl Model {
         let mut ours: BTreeMap<String, Vec<Vec<Option<Vec<u8>>>>> = BTreeMap::new();
         for table in self.tables.values() {
             let rows = ours.entry(format!("{}.{}", table.schema, table.info.name)).or_default();
-            let layout = TableLayout::new(Arc::clone(&table.info));
-            rows.extend(table.rows.values().map(|row| cells(row, &layout)));
+            rows.extend(table.rows.values().map(|row| cells(row, &table.layout)));
         }
         let at = format!("{name} at {}", snapshot.ts);
         let mut compared = 0;
@@ -161,18 +150,26 @@ impl Model {
     }
 }
 
+impl Table {
+    fn evolve(&mut self, info: &Arc<TableInfo>, schema: &str, ddl: &DdlEvent) {
+        let rewrites = rewrites_between(&self.info, info);
+        self.layout = TableLayout::evolve(&self.layout, Arc::clone(info), &rewrites, ddl.finished_ts.ts());
+        (self.info, self.schema) = (Arc::clone(info), schema.to_owned());
+    }
+}
+
 /// The row as `SELECT *` shows it, read with the definition of now.
 fn cells(row: &OwnedRow, layout: &TableLayout) -> Vec<Option<Vec<u8>>> {
     let key = parse_record_key(row.key()).expect("it was decoded before");
     let view = layout.row(key.handle, &row.raw.value).expect("it was decoded before");
-    view.columns()
-        .map(|(column, value)| match value.unwrap_or_else(|e| panic!("{}: {e}", column.name)) {
-            Value::Null => None,
-            value => {
-                let mut text = Vec::new();
-                write_text(&value, &mut text).expect("a JSON value that can be written");
-                Some(text)
-            }
-        })
-        .collect()
+    let view = view.written_at(row.commit_ts().ts());
+    let cell = |index| match view.selected(index).expect("TiDB could read it") {
+        Value::Null => None,
+        value => {
+            let mut text = Vec::new();
+            write_text(&value, &mut text).expect("a JSON value that can be written");
+            Some(text)
+        }
+    };
+    layout.table().public_columns().map(|(index, _)| cell(index)).collect()
 }
