@@ -4,6 +4,8 @@
 //! here before they are durable.
 
 mod apply;
+#[cfg(test)]
+mod cases;
 mod exchange;
 mod recover;
 mod rename;

@@ -3,7 +3,7 @@
 //!
 //! One transaction writes the jobs up to a resolved timestamp together with it, synced before it returns.
 
-use std::{path::Path, sync::Arc};
+use std::{io, path::Path, sync::Arc};
 
 use redb::{
     Builder, Database, Durability, ReadableDatabase, ReadableTable, TableDefinition, WriteTransaction,
@@ -65,9 +65,10 @@ fn failed<E: Into<redb::Error>>(doing: &'static str) -> impl Fn(E) -> SchemaErro
 impl Disk {
     /// Opens or makes the store in `dir`, for the upstream named `upstream`.
     pub(crate) fn open(dir: &Path, upstream: &str) -> Result<Self, SchemaError> {
-        std::fs::create_dir_all(dir)
-            .map_err(|source| SchemaError::Directory { dir: dir.to_owned(), source })?;
-        let db = builder().create(dir.join(FILE)).map_err(failed("open"))?;
+        let file = dir.join(FILE);
+        make_file(dir, &file, upstream)
+            .map_err(|source| SchemaError::Directory { dir: dir.to_owned(), source })??;
+        let db = builder().open(file).map_err(failed("open"))?;
         Self { db }.checked(upstream)
     }
 
@@ -177,6 +178,24 @@ impl Disk {
             .map_err(failed("write"))?;
         txn.commit().map_err(failed("write"))
     }
+}
+
+/// Makes the file under another name first: if the process ends while it is made, half of it must not stand
+/// in the way of the next one.
+fn make_file(dir: &Path, file: &Path, upstream: &str) -> io::Result<Result<(), SchemaError>> {
+    std::fs::create_dir_all(dir)?;
+    if file.try_exists()? {
+        return Ok(Ok(()));
+    }
+    let unfinished = file.with_extension("new");
+    std::fs::File::create(&unfinished)?;
+    let made = builder().create(&unfinished).map_err(failed("make"));
+    if let Err(error) = made.and_then(|db| Disk { db }.checked(upstream)) {
+        return Ok(Err(error));
+    }
+    std::fs::rename(&unfinished, file)?;
+    std::fs::File::open(dir)?.sync_all()?;
+    Ok(Ok(()))
 }
 
 fn builder() -> Builder {

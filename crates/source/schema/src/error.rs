@@ -136,8 +136,8 @@ pub enum SchemaError {
         #[source]
         source: Box<redb::Error>,
     },
-    /// The directory cannot be made.
-    #[error("cannot make the directory {}", dir.display())]
+    /// The directory cannot be made, or no file in it.
+    #[error("cannot make the schema store in {}", dir.display())]
     Directory {
         /// The directory.
         dir: PathBuf,

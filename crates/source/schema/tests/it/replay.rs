@@ -6,6 +6,7 @@ use std::{
     sync::Arc,
 };
 
+use bytes::Bytes;
 use tidegate_codec::{
     event::DdlEvent,
     key::{DDL_JOB_TABLE, parse_record_key},
@@ -60,8 +61,12 @@ impl Recording {
 
     /// Gives `store` the metadata as it was at `ts`, half done DDLs and all.
     pub(crate) fn initialise_at(&self, store: &SchemaStore, ts: Ts) {
-        let entries = self.metadata_at(ts).map(|version| (version.key.clone(), version.value.clone()));
-        store.initialise(ts, entries).unwrap();
+        store.initialise(ts, self.user_metadata_at(ts)).unwrap();
+    }
+
+    /// The metadata of user tables, and of the job table, as it was at `ts`.
+    pub(crate) fn user_metadata_at(&self, ts: Ts) -> impl Iterator<Item = (Bytes, Bytes)> {
+        self.metadata_at(ts).map(|version| (version.key.clone(), version.value.clone()))
     }
 
     fn metadata_at(&self, ts: Ts) -> impl Iterator<Item = &Version> {
