@@ -189,7 +189,7 @@ mod tests {
             ("0802", Datum::Int(1)),
             ("0803", Datum::Int(-2)),
             ("09ffffffffffffffffff01", Datum::UInt(u64::MAX)),
-            ("05c0091eb851eb851f", Datum::Float(3.14)),
+            ("05bff8000000000000", Datum::Float(1.5)),
             ("060a028000000c32", Datum::Decimal(Decimal::parse("12.50").unwrap())),
             ("0206616263", Datum::Bytes(b"abc".into())),
             ("0200", Datum::Bytes(b"".into())),

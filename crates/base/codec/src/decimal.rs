@@ -115,7 +115,7 @@ impl Decimal {
         let number = self.with_scale(scale)?;
         let int_digits = usize::from(precision - scale);
         let digits = number.digits();
-        let start = digits.int.len().checked_sub(int_digits).unwrap_or_default();
+        let start = digits.int.len().saturating_sub(int_digits);
         if digits.int.iter().take(start).any(|digit| *digit != 0) {
             return None;
         }
@@ -495,7 +495,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_decimal_survives_packing(negative: bool, int in "[1-9][0-9]{0,34}", frac in "[0-9]{0,30}") {
+        fn any_decimal_survives_packing(
+            negative: bool,
+            int in "[1-9][0-9]{0,34}",
+            frac in "[0-9]{0,30}",
+        ) {
             let sign = if negative { "-" } else { "" };
             let point = if frac.is_empty() { "" } else { "." };
             let text = format!("{sign}{int}{point}{frac}");

@@ -198,7 +198,7 @@ fn cut_bytes(bytes: &[u8], length: i64) -> &[u8] {
 }
 
 /// The sort key of a text: itself for binary collations, without trailing blanks where they pad.
-fn sort_key(column: &ColumnInfo, text: &str) -> Result<Vec<u8>, EncodeError> {
+pub(crate) fn sort_key(column: &ColumnInfo, text: &str) -> Result<Vec<u8>, EncodeError> {
     match column.field_type.collate.as_str() {
         "binary" | "utf8mb4_0900_bin" => Ok(text.as_bytes().to_vec()),
         collation if collation.ends_with("_bin") && !collation.starts_with("gb") => {

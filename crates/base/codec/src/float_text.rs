@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn columns_print_as_recorded_from_tidb() {
         let doubles = [
-            (2.718281828459045, "2.718281828459045"),
+            (3.3000000000000003, "3.3000000000000003"),
             (-1.7976931348623157e308, "-1.7976931348623157e308"),
             (9_007_199_254_740_992.0, "9.007199254740992e15"),
             (0.0, "0"),
@@ -105,7 +105,7 @@ mod tests {
             assert_eq!(text(|out| write_double(value, out)), shown);
         }
         let floats = [
-            (3.14159_f32, "3.14159"),
+            (2.71_f32, "2.71"),
             (-3.4e38, "-3.4e38"),
             (1e-38, "1e-38"),
             (16_777_216.0, "16777216"),
@@ -118,9 +118,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn text_reads_back_the_same_double(value in proptest::num::f64::NORMAL | proptest::num::f64::SUBNORMAL) {
-            prop_assert_eq!(text(|out| write_double(value, out)).parse::<f64>().unwrap().to_bits(), value.to_bits());
-            prop_assert_eq!(text(|out| write_json_double(value, out)).parse::<f64>().unwrap().to_bits(), value.to_bits());
+        fn text_reads_back_the_same_double(
+            value in proptest::num::f64::NORMAL | proptest::num::f64::SUBNORMAL,
+        ) {
+            for write in [write_double, write_json_double] {
+                let shown = text(|out| write(value, out));
+                prop_assert_eq!(shown.parse::<f64>().unwrap().to_bits(), value.to_bits());
+            }
         }
 
         #[test]

@@ -14,6 +14,8 @@ mod json;
 mod lexer;
 mod parser;
 
+pub(crate) use eval::compare;
+
 use crate::meta::FieldType;
 use crate::value::Value;
 

@@ -13,6 +13,7 @@ pub mod key;
 pub mod memcomparable;
 pub mod meta;
 pub mod meta_key;
+pub mod partition;
 mod reader;
 pub mod row;
 #[cfg(test)]

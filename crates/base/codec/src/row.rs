@@ -17,7 +17,7 @@ use tidegate_core::{Diagnostic, ErrorClass, TableId, Ts};
 use crate::convert::{self, convert};
 use crate::datum;
 use crate::encode::put_cell;
-use crate::generated::{self, GeneratedError};
+use crate::generated::{self, Expr, GeneratedError};
 use crate::key::{Handle, KeyError};
 use crate::meta::{ColumnInfo, TableInfo};
 use crate::value::Value;
@@ -187,11 +187,11 @@ impl<'a> RowView<'a> {
             (Found::Cell(bytes, offset), _) => plan.kind.decode(info, bytes).map_err(fail(offset)),
             (Found::Datum(bytes, offset), _) => {
                 let decoded = datum::decode(bytes).map_err(CellError::from);
-                decoded.and_then(|(datum, _)| plan.kind.from_datum(info, datum)).map_err(fail(offset))
+                decoded.and_then(|(datum, _)| plan.kind.interpret(info, datum)).map_err(fail(offset))
             }
             (Found::Damaged(offset), _) => Err((offset, CellError::Offsets)),
             (Found::Null | Found::Absent, Some(part)) => {
-                self.from_handle(part).and_then(|datum| plan.kind.from_datum(info, datum)).map_err(fail(0))
+                self.handle_datum(part).and_then(|datum| plan.kind.interpret(info, datum)).map_err(fail(0))
             }
             (Found::Null, None) => Ok(Value::Null),
             (Found::Absent, None) => match &plan.predecessor {
@@ -235,7 +235,7 @@ impl<'a> RowView<'a> {
     }
 
     /// The datum of the handle that a key column has there.
-    fn from_handle(&self, part: HandlePart) -> Result<datum::Datum<'a>, CellError> {
+    fn handle_datum(&self, part: HandlePart) -> Result<datum::Datum<'a>, CellError> {
         match (part, self.handle) {
             (HandlePart::Int, Handle::Int(id)) => Ok(datum::Datum::Int(id)),
             (HandlePart::Common(position), Handle::Common(mut datums)) => {
@@ -254,6 +254,11 @@ impl<'a> RowView<'a> {
     /// As [`Self::column`].
     pub fn selected(&self, index: usize) -> Result<Value<'a>, DecodeError> {
         self.computed(index, 0)
+    }
+
+    /// The value of an expression over this row's columns.
+    pub(crate) fn evaluate(&self, expr: &Expr) -> Result<Value<'static>, GeneratedError> {
+        generated::evaluate(expr, &Columns { row: self, depth: 0 })
     }
 
     /// `depth` counts generated columns that need each other, which TiDB keeps free of circles.
@@ -341,6 +346,20 @@ fn missing<'a>(plan: &'a ColumnPlan, info: &'a ColumnInfo) -> Result<Value<'a>, 
         Missing::Null => Ok(Value::Null),
         Missing::Cell(cell) => plan.kind.decode(info, cell),
         Missing::Unusable => Err(CellError::Default),
+    }
+}
+
+impl TableLayout {
+    /// The value that the column at `index` of [`TableInfo::columns`] has in rows that do not mention it: its
+    /// origin default, NULL, or the zero value of a NOT NULL column.
+    ///
+    /// # Errors
+    /// There is no such column, or the metadata's default is no value of its type.
+    pub fn origin_default(&self, index: usize) -> Result<Value<'_>, DecodeError> {
+        let Some((plan, info)) = self.column(index) else {
+            return Err(self.error(None, 0, CellError::NoSuchColumn));
+        };
+        missing(plan, info).map_err(|reason| self.error(Some(index), 0, reason))
     }
 }
 

@@ -231,7 +231,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn small_numbers_calculate_as_integers_do(a in -1_000_000_i64..1_000_000, b in -1_000_000_i64..1_000_000) {
+        fn small_numbers_calculate_as_integers_do(
+            a in -1_000_000_i64..1_000_000,
+            b in -1_000_000_i64..1_000_000,
+        ) {
             let (x, y) = (Decimal::from(a), Decimal::from(b));
             prop_assert_eq!(x.checked_add(&y), Some(Decimal::from(a + b)));
             prop_assert_eq!(x.checked_sub(&y), Some(Decimal::from(a - b)));

@@ -340,7 +340,7 @@ fn folded(value: &Value<'_>, fold: bool) -> String {
 }
 
 /// How two values that are not NULL compare.
-pub(super) fn compare(a: &Value<'_>, b: &Value<'_>, fold: bool) -> Ordering {
+pub(crate) fn compare(a: &Value<'_>, b: &Value<'_>, fold: bool) -> Ordering {
     if let (Value::Bytes(a), Value::Bytes(b)) = (a, b) {
         return a.cmp(b);
     }

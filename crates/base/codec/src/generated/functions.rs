@@ -1,6 +1,7 @@
 //! String and number functions.
 
 use std::borrow::Cow;
+use std::cmp::Ordering;
 
 use super::eval::{arithmetic, bytes_of, compare, truth_of};
 use super::{Binary, GeneratedError, Result, datetime, json};
@@ -8,8 +9,8 @@ use crate::convert::{Number, number_of, plain_text};
 use crate::decimal::Decimal;
 use crate::value::Value;
 
-/// Longest text that a function may make: more is no column value but a mistake (or an attack).
-const TEXT_LEN_MAX: usize = 64 << 20;
+/// Longest text that a function may make: TiDB's limit for a whole row.
+const TEXT_LEN_MAX: usize = 6 << 20;
 
 /// Calls `name`. Except for a few, a NULL argument makes the result NULL.
 pub(super) fn call(name: &str, arguments: &[Value<'static>]) -> Result<Value<'static>> {
@@ -25,7 +26,7 @@ pub(super) fn call(name: &str, arguments: &[Value<'static>]) -> Result<Value<'st
     if let Some(result) = numeric(name, arguments) {
         return result;
     }
-    if let Some(result) = textual(name, arguments) {
+    if let Some(result) = textual(name, arguments).or_else(|| counted(name, arguments)) {
         return result;
     }
     if name.starts_with("json_") {
@@ -51,7 +52,7 @@ fn numeric(name: &str, arguments: &[Value<'static>]) -> Option<Result<Value<'sta
         ("round", [x]) => round(x, 0),
         ("round", [x, digits]) => round(x, number_of(digits).to_i64()),
         ("truncate", [x, digits]) => truncate(x, number_of(digits).to_i64()),
-        ("sign", [x]) => Ok(Value::Int(compare(x, &Value::Int(0), false) as i64)),
+        ("sign", [x]) => Ok(sign(compare(x, &Value::Int(0), false))),
         ("pow" | "power", [x, y]) => finite(double(x).powf(double(y))),
         ("sqrt", [x]) if double(x) < 0.0 => Ok(Value::Null),
         ("sqrt", [x]) => finite(double(x).sqrt()),
@@ -69,6 +70,14 @@ fn numeric(name: &str, arguments: &[Value<'static>]) -> Option<Result<Value<'sta
             Ok(rest.iter().fold(first, |best, next| if better(best, next) { next } else { best }).clone())
         }
         _ => return None,
+    })
+}
+
+const fn sign(order: Ordering) -> Value<'static> {
+    Value::Int(match order {
+        Ordering::Less => -1,
+        Ordering::Equal => 0,
+        Ordering::Greater => 1,
     })
 }
 
@@ -174,7 +183,6 @@ fn slice(value: &Value<'_>, from: usize, to: usize) -> Result<Value<'static>> {
 fn textual(name: &str, arguments: &[Value<'static>]) -> Option<Result<Value<'static>>> {
     let int = |value: &Value<'_>| number_of(value).to_i64();
     let count = |value: &Value<'_>| usize::try_from(int(value)).unwrap_or(0);
-    let length = |len: usize| Ok(Value::Int(i64::try_from(len).unwrap_or(i64::MAX)));
     Some(match (name, arguments) {
         ("concat", arguments) => {
             let binary = arguments.iter().any(|value| matches!(value, Value::Bytes(_)));
@@ -182,9 +190,6 @@ fn textual(name: &str, arguments: &[Value<'static>]) -> Option<Result<Value<'sta
         }
         ("upper" | "ucase", [x]) => cased(x, str::to_uppercase),
         ("lower" | "lcase", [x]) => cased(x, str::to_lowercase),
-        ("length" | "octet_length", [x]) => length(bytes_of(x).len()),
-        ("bit_length", [x]) => length(bytes_of(x).len() * 8),
-        ("char_length" | "character_length", [x]) => length(units(x).len()),
         ("left", [x, n]) => slice(x, 0, count(n)),
         ("right", [x, n]) => {
             let len = units(x).len();
@@ -222,20 +227,32 @@ fn textual(name: &str, arguments: &[Value<'static>]) -> Option<Result<Value<'sta
         }
         ("space", [n]) if count(n) <= TEXT_LEN_MAX => text(" ".repeat(count(n))),
         ("lpad" | "rpad", [x, n, fill]) => pad(x, int(n), fill, name == "lpad"),
-        ("locate", [part, whole]) => length(position(part, whole, 1)),
-        ("locate", [part, whole, from]) => length(position(part, whole, count(from))),
-        ("instr", [whole, part]) => length(position(part, whole, 1)),
         ("hex", [x]) => text(hex(x)),
         ("unhex", [x]) => unhex(&plain_text(x)),
         ("bin", [x]) => text(format!("{:b}", number_of(x).to_u64(false))),
         ("oct", [x]) => text(format!("{:o}", number_of(x).to_u64(false))),
-        ("ascii", [x]) => length(usize::from(bytes_of(x).first().copied().unwrap_or(0))),
-        ("strcmp", [x, y]) => Ok(Value::Int(compare(x, y, false) as i64)),
-        ("field", [x, list @ ..]) => {
-            length(list.iter().position(|y| compare(x, y, false).is_eq()).map_or(0, |at| at + 1))
-        }
         ("elt", [n, list @ ..]) => {
             Ok(count(n).checked_sub(1).and_then(|at| list.get(at)).cloned().unwrap_or(Value::Null))
+        }
+        _ => return None,
+    })
+}
+
+/// String functions that give lengths and positions.
+fn counted(name: &str, arguments: &[Value<'static>]) -> Option<Result<Value<'static>>> {
+    let count = |value: &Value<'_>| usize::try_from(number_of(value).to_i64()).unwrap_or(0);
+    let length = |len: usize| Ok(Value::Int(i64::try_from(len).unwrap_or(i64::MAX)));
+    Some(match (name, arguments) {
+        ("length" | "octet_length", [x]) => length(bytes_of(x).len()),
+        ("bit_length", [x]) => length(bytes_of(x).len() * 8),
+        ("char_length" | "character_length", [x]) => length(units(x).len()),
+        ("locate", [part, whole]) => length(position(part, whole, 1)),
+        ("locate", [part, whole, from]) => length(position(part, whole, count(from))),
+        ("instr", [whole, part]) => length(position(part, whole, 1)),
+        ("ascii", [x]) => length(usize::from(bytes_of(x).first().copied().unwrap_or(0))),
+        ("strcmp", [x, y]) => Ok(sign(compare(x, y, false))),
+        ("field", [x, list @ ..]) => {
+            length(list.iter().position(|y| compare(x, y, false).is_eq()).map_or(0, |at| at + 1))
         }
         ("find_in_set", [x, list]) => {
             let (x, list) = (plain_text(x), plain_text(list));

@@ -135,12 +135,16 @@ fn put_number(number: &serde_json::Number, out: &mut Vec<u8>) -> u8 {
 }
 
 fn put_string(text: &str, out: &mut Vec<u8>) {
-    let mut len = text.len();
-    while len >= 0x80 {
-        out.push((len & 0x7f) as u8 | 0x80);
-        len >>= 7;
+    let mut rest = text.len();
+    loop {
+        let [low, ..] = rest.to_le_bytes();
+        rest >>= 7;
+        if rest == 0 {
+            out.push(low & 0x7f);
+            break;
+        }
+        out.push(low | 0x80);
     }
-    out.push(len as u8);
     out.extend_from_slice(text.as_bytes());
 }
 

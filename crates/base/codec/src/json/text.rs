@@ -102,10 +102,6 @@ const fn check_depth(depth: usize) -> Result<(), JsonError> {
 
 impl CoreTime {
     /// The fields.
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "each field is masked to fewer bits than its type has"
-    )]
     pub const fn fields(self) -> TimeFields {
         TimeFields {
             year: ((self.0 >> 50) & 0x3fff) as u16,
@@ -131,6 +127,7 @@ const PLAIN: u8 = 0;
 const ESCAPE: u8 = 1;
 const LINE_OR_PARAGRAPH: u8 = 2;
 
+#[expect(clippy::indexing_slicing, reason = "evaluated by the compiler, which would refuse it")]
 const CLASS: [u8; 256] = {
     let mut class = [PLAIN; 256];
     let mut byte = 0;

@@ -159,16 +159,16 @@ impl CellKind {
                 let (number, len) = Decimal::decode(bytes).ok_or(self.malformed())?;
                 if len == bytes.len() { self.decimal(number) } else { Err(self.malformed()) }
             }
-            Self::Year | Self::Duration(_) => self.int(bytes).and_then(|int| self.from_int(int)),
+            Self::Year | Self::Duration(_) => self.int(bytes).and_then(|int| self.signed(int)),
             Self::Json => Json::new(bytes).map(Value::Json).ok_or(self.malformed()),
             Self::Vector => Vector::decode(bytes).map(Value::Vector).ok_or(self.malformed()),
             Self::Unknown(code) => Err(CellError::UnknownType(code)),
-            _ => self.uint(bytes).and_then(|uint| self.from_uint(column, uint)),
+            _ => self.uint(bytes).and_then(|uint| self.unsigned(column, uint)),
         }
     }
 
     /// Interprets a datum of a key or of a v1 row.
-    pub(crate) fn from_datum<'a>(
+    pub(crate) fn interpret<'a>(
         self,
         column: &'a ColumnInfo,
         datum: Datum<'a>,
@@ -176,25 +176,25 @@ impl CellKind {
         match (self, datum) {
             (_, Datum::Null) => Ok(Value::Null),
             (Self::UInt, Datum::Int(int)) => Ok(Value::UInt(int.cast_unsigned())),
-            (Self::Int | Self::Year | Self::Duration(_), Datum::Int(int)) => self.from_int(int),
+            (Self::Int | Self::Year | Self::Duration(_), Datum::Int(int)) => self.signed(int),
             (Self::Int | Self::Year | Self::Duration(_), Datum::UInt(uint)) => {
-                self.from_int(uint.cast_signed())
+                self.signed(uint.cast_signed())
             }
-            (Self::Duration(_), Datum::Duration(nanos)) => self.from_int(nanos),
+            (Self::Duration(_), Datum::Duration(nanos)) => self.signed(nanos),
             (Self::Float | Self::Double, Datum::Float(number)) => Ok(self.float(number)),
             (Self::Decimal(_), Datum::Decimal(number)) => self.decimal(number),
             (Self::Text | Self::Bytes, Datum::Bytes(bytes)) => Ok(self.string(bytes)),
             (Self::Json, Datum::Json(json)) => Ok(Value::Json(json)),
             (Self::Vector, Datum::Vector(vector)) => Ok(Value::Vector(vector)),
             (Self::Unknown(code), _) => Err(CellError::UnknownType(code)),
-            (_, Datum::UInt(uint)) => self.from_uint(column, uint),
-            (_, Datum::Int(int)) => self.from_uint(column, int.cast_unsigned()),
+            (_, Datum::UInt(uint)) => self.unsigned(column, uint),
+            (_, Datum::Int(int)) => self.unsigned(column, int.cast_unsigned()),
             _ => Err(CellError::DatumType { what: self.name() }),
         }
     }
 
     /// A value of a type that is stored as a signed integer.
-    fn from_int<'a>(self, int: i64) -> Result<Value<'a>, CellError> {
+    fn signed<'a>(self, int: i64) -> Result<Value<'a>, CellError> {
         match self {
             Self::Year => u16::try_from(int).map(Value::Year).map_err(|_| self.malformed()),
             Self::Duration(fsp) => Ok(Value::Duration(Duration::new(int, fsp))),
@@ -203,7 +203,7 @@ impl CellKind {
     }
 
     /// A value of a type that is stored as an unsigned integer.
-    fn from_uint(self, column: &ColumnInfo, uint: u64) -> Result<Value<'_>, CellError> {
+    fn unsigned(self, column: &ColumnInfo, uint: u64) -> Result<Value<'_>, CellError> {
         let time = |fsp| Time::from_packed(uint, fsp).ok_or(self.malformed());
         match self {
             Self::Enum => Ok(enum_value(column, uint)),

@@ -206,7 +206,8 @@ fn generated_columns_that_need_each_other_in_a_circle_are_refused() {
 #[test]
 fn added_columns_have_their_origin_default_in_old_rows() {
     // The table of the reference, §6.4: type, origin default, bytes of a BIT default, value of an old row.
-    let cases: [(&str, Option<&str>, Option<&[u8]>, &str); 18] = [
+    type Case = (&'static str, Option<&'static str>, Option<&'static [u8]>, &'static str);
+    let cases: [Case; 18] = [
         ("int not null", Some("5"), None, "5"),
         ("varchar(10)", Some("zz"), None, "zz"),
         ("timestamp not null", Some("2020-02-20 02:20:20"), None, "2020-02-20 02:20:20"),
@@ -353,7 +354,8 @@ proptest! {
         let types = ["varchar(9)", "int", "decimal(9,2)", "json", "set(a,b)", "enum(a)", "time(3)", "vector",
                      "datetime", "bit(9)", "float", "year"];
         let layout = layout(common_key_table(&types, &[(0, 3), (1, -1)]));
-        let bytes = if v2 { [&[0x80, bytes.first().map_or(0, |b| b & 3), 3, 0, 1, 0], bytes.as_slice()].concat() } else { bytes };
+        let header = [0x80, bytes.first().map_or(0, |byte| byte & 3), 3, 0, 1, 0];
+        let bytes = if v2 { [&header, bytes.as_slice()].concat() } else { bytes };
         if let Ok(row) = layout.row(Handle::Common(&handle), &bytes) {
             for index in 0..types.len() {
                 if let Ok(value) = row.column(index) {

@@ -1,4 +1,6 @@
 //! Tests over recorded histories of a real cluster.
 
+mod allocation;
+mod fuzz;
 mod metadata;
 mod rows;

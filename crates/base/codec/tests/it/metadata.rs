@@ -87,7 +87,7 @@ fn job_rows(history: &History) -> Vec<Vec<u8>> {
         let row = layout.row(key.handle, &version.value).expect("a job row");
         match row.by_name("job_meta").expect("a sound column") {
             Some(Value::Bytes(json)) => jobs.push(json.into_owned()),
-            other => panic!("a job is bytes, not {other:?}"),
+            other => unreachable!("a job is bytes, not {other:?}"),
         }
     }
     jobs

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use tidegate_codec::key::{parse_record_key, record_range};
 use tidegate_codec::meta::{DbInfo, TableInfo};
 use tidegate_codec::meta_key::{self, MetaEntry};
+use tidegate_codec::partition::Partitioner;
 use tidegate_codec::row::{RowView, TableLayout, rewrites_between};
 use tidegate_codec::text::write_text;
 use tidegate_core::{Op, SchemaId, TableId, Ts};
@@ -79,7 +80,9 @@ impl World {
                 MetaEntry::Database(id) => {
                     databases.insert(id, DbInfo::parse(value).expect("database info").name.original);
                 }
-                MetaEntry::Table(database, id) => tables.push((database, &self.layouts[&id])),
+                MetaEntry::Table(database, id) => {
+                    tables.push((database, self.layouts.get(&id).expect("its layout")))
+                }
                 _ => {}
             }
         }
@@ -93,6 +96,7 @@ impl World {
 
 fn rows_of(layout: &TableLayout, world: &World, report: &mut Report) -> Vec<Row> {
     let mut rows = Vec::new();
+    let partitioner = Partitioner::new(layout).expect("a known partitioning");
     for table_id in layout.table().physical_ids() {
         let (start, end) = record_range(None, table_id);
         for (key, (value, committed)) in world.keys.range(Bytes::from(start)..Bytes::from(end)) {
@@ -100,6 +104,10 @@ fn rows_of(layout: &TableLayout, world: &World, report: &mut Report) -> Vec<Row>
             let row = layout.row(record.handle, value).expect("a row").written_at(*committed);
             if let Err(error) = row.verify_checksum(key) {
                 report.differ(format!("{}: {error}", layout.table().name));
+            }
+            let located = partitioner.locate(&row).expect("a partitioning that can be computed");
+            if located != Some(table_id) {
+                report.differ(format!("{}: row of {table_id} belongs to {located:?}", layout.table().name));
             }
             rows.push(texts(&row, report));
         }
