@@ -1,8 +1,8 @@
 //! TiDB's metadata records: databases, tables, columns, indexes, partitions and the rest, as the JSON of the
 //! `m` keys and of DDL jobs holds them (`reference/tidb-schema-and-ddl.md` §1).
 //!
-//! Reading is lenient: unknown keys are ignored, missing keys mean zero, `null` lists are empty, a name may be
-//! an object or a bare string. Writing gives the keys and spelling that TiDB writes.
+//! Reading is lenient: unknown keys are ignored, missing keys mean zero, `null` lists are empty, a name may
+//! be an object or a bare string. Writing gives the keys and spelling that TiDB writes.
 
 mod column;
 mod database;

@@ -48,7 +48,8 @@ pub(crate) fn is_create_like(query: &str) -> bool {
     while !next_is_table(&mut next) {}
     let mut word = next();
     if word.eq_ignore_ascii_case("if") {
-        (next(), next());
+        next();
+        next();
         word = next();
     }
     // The name is `a` or `a . b`; the word after it decides.

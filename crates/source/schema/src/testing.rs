@@ -25,8 +25,8 @@ pub(crate) fn table(id: i64, name: &str, parts: &[i64]) -> Value {
 /// The job number `at`, done at that timestamp and started one hundred before it; `rest` is merged in.
 pub(crate) fn job(action: ActionType, at: u64, table_id: i64, rest: Value) -> FinishedJob {
     let mut job = json!({
-        "id": 1000 + at, "type": action.number(), "version": 2, "state": 4, "schema_id": 114, "table_id": table_id,
-        "schema_name": "d1", "start_ts": at.saturating_sub(100), "query": "as typed",
+        "id": 1000 + at, "type": action.number(), "version": 2, "state": 4, "schema_id": 114,
+        "table_id": table_id, "schema_name": "d1", "start_ts": at.saturating_sub(100), "query": "as typed",
         "binlog": {"SchemaVersion": at},
     });
     merge(&mut job, rest);

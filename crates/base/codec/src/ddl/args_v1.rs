@@ -195,7 +195,7 @@ mod tests {
     use super::*;
     use crate::ddl::Job;
 
-    /// Expected shapes are those of `reference/tidb-schema-and-ddl.md` §2.2, columns "v1 array" and "v2 keys".
+    /// Expected shapes are those of `reference/tidb-schema-and-ddl.md` §2.2: "v1 array" and "v2 keys".
     fn args(action: u8, version: i64, raw: &str) -> JobArgs {
         let job = format!(r#"{{"id":9,"type":{action},"version":{version},"state":4,"raw_args":{raw}}}"#);
         Job::parse(job.as_bytes()).expect("a job").args().expect("its arguments")
@@ -251,7 +251,8 @@ mod tests {
         same(
             42,
             r#"[169,114,168,"p0",true]"#,
-            r#"{"partition_id":169,"pt_schema_id":114,"pt_table_id":168,"partition_name":"p0","with_validation":true}"#,
+            r#"{"partition_id":169,"pt_schema_id":114,"pt_table_id":168,"partition_name":"p0",
+                "with_validation":true}"#,
         );
     }
 

@@ -1,4 +1,5 @@
-//! What a table record can be besides a table, and its smaller parts (`reference/tidb-schema-and-ddl.md` §1.11).
+//! What a table record can be besides a table, and its smaller parts
+//! (`reference/tidb-schema-and-ddl.md` §1.11).
 
 use serde::{Deserialize, Serialize};
 

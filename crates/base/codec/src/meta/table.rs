@@ -267,8 +267,8 @@ mod tests {
 
     /// `reference/tidb-schema-and-ddl.md` §1.12, the full form: a composite clustered key whose order differs
     /// from the columns'.
-    const COMPOSITE: &str = r#"{"id":114,"name":{"O":"a1","L":"a1"},"charset":"utf8mb4","collate":"utf8mb4_bin",
-        "cols":[
+    const COMPOSITE: &str = r#"{"id":114,"name":{"O":"a1","L":"a1"},"charset":"utf8mb4",
+        "collate":"utf8mb4_bin","cols":[
         {"id":1,"name":{"O":"a","L":"a"},"offset":0,"origin_default":null,"origin_default_bit":null,
          "default":null,"default_bit":null,"default_is_expr":false,"generated_expr_string":"",
          "generated_stored":false,"dependences":null,"type":{"Tp":3,"Flag":4099,"Flen":11,"Decimal":0,
@@ -333,7 +333,8 @@ mod tests {
     #[test]
     fn bit_defaults_come_from_their_base64_twin_and_old_numeric_defaults_are_read() {
         let table = table(
-            r#"{"cols":[{"name":"b","default":"\u0005","default_bit":"BQ==","type":{"Tp":16,"Flag":32,"Flen":9}},
+            r#"{"cols":[{"name":"b","default":"\u0005","default_bit":"BQ==",
+                 "type":{"Tp":16,"Flag":32,"Flen":9}},
                 {"name":"n","default":7,"origin_default":null}]}"#,
         );
         let (_, bit) = table.column_by_name("b").expect("b");

@@ -252,8 +252,8 @@ fn run_on(steps: &Steps, disk: &FaultyDisk) -> (Option<Ts>, Result<(), SchemaErr
         Err(error) => (None, Err(error)),
         Ok(store) => {
             let (acknowledged, result) = steps.run(&store);
-            if result.is_err() && acknowledged.is_some() {
-                assert_eq!(store.resolved().ts(), acknowledged.unwrap(), "nothing more is visible");
+            if let (Err(_), Some(acknowledged)) = (&result, acknowledged) {
+                assert_eq!(store.resolved().ts(), acknowledged, "nothing more is visible");
                 let again = store.advance(Ts::MAX.as_resolved()).expect_err("poisoned");
                 assert!(matches!(again, SchemaError::Poisoned { .. }), "{again}");
                 assert_eq!(again.class(), ErrorClass::Operator);
@@ -304,8 +304,8 @@ fn a_call_that_fails_once_stops_the_store_and_a_restart_recovers() {
     }
 }
 
-/// Flips one bit at a time, or cuts the file, after a clean end. The damage is found, or it was in a place that
-/// holds nothing; a schema is never read wrongly.
+/// Flips one bit at a time, or cuts the file, after a clean end. The damage is found, or it was in a place
+/// that holds nothing; a schema is never read wrongly.
 #[test]
 fn rotten_bits_are_found_and_never_read_as_a_schema() {
     let steps = Steps::new();

@@ -1,5 +1,5 @@
-//! SHOW CREATE TABLE from metadata, in TiDB's form, to compare whole tables at once: columns, types, defaults,
-//! keys, foreign keys, partitions and options.
+//! SHOW CREATE TABLE from metadata, in TiDB's form, to compare whole tables at once: columns, types,
+//! defaults, keys, foreign keys, partitions and options.
 
 use std::fmt::Write;
 
