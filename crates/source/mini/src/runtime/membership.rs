@@ -87,8 +87,8 @@ impl<C: Callback> Session<C> {
         Ok(LiveTable { id, joined: at.prev().as_resolved(), version })
     }
 
-    /// The feed of a table that `ddl` brings: from its first row if it was made empty, else its content at the
-    /// event first.
+    /// The feed of a table that `ddl` brings: from its first row if it was made empty, else its content at
+    /// the event first.
     fn feed_of(&mut self, ddl: &DdlEvent, id: TableId) -> Result<Feed, MiniError> {
         let at = ddl.finished_ts.ts();
         let reader = self.store.register_table(id, at)?;

@@ -9,7 +9,9 @@ use tidegate_puller::kv::SnapshotReader;
 use tidegate_puller::{PullerError, SpanEvent, Subscribe, Subscription};
 use tidegate_schema::{SchemaError, SchemaStore};
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::task_failed;
 use crate::error::MiniError;
@@ -41,46 +43,86 @@ pub(super) async fn snapshot(
     Ok(pairs)
 }
 
-/// Subscribes the DDL job table from where the store is.
-pub(super) fn subscribe(
-    upstream: &Upstream,
-    keyspace: Option<KeyspaceId>,
-    store: &SchemaStore,
-) -> Subscription {
-    upstream.puller.subscribe(Subscribe {
-        span: store.job_span(),
-        start_ts: store.resolved().ts().as_start(),
-        // Whether a replicated DDL counts is decided from the event, not from the transaction's mark.
-        filter_loop: false,
-        keyspace,
-    })
+/// The schema store and the task that feeds it.
+pub(super) struct Schema {
+    pub(super) store: SchemaStore,
+    follower: JoinHandle<Option<MiniError>>,
+    stop: DropGuard,
 }
 
-/// Feeds the store until something fails, and lets it forget what lies below the acknowledged checkpoint.
-pub(super) async fn follow(
+impl Schema {
+    /// Begins to follow the DDL job table from where `store` is.
+    pub(super) fn follow(
+        upstream: &Upstream,
+        keyspace: Option<KeyspaceId>,
+        store: SchemaStore,
+        acknowledged: watch::Receiver<CheckpointTs>,
+    ) -> Self {
+        let jobs = upstream.puller.subscribe(Subscribe {
+            span: store.job_span(),
+            start_ts: store.resolved().ts().as_start(),
+            // Whether a replicated DDL counts is decided from the event, not from the transaction's mark.
+            filter_loop: false,
+            keyspace,
+        });
+        let stop = CancellationToken::new();
+        let follower = tokio::spawn(follow(jobs, store.clone(), acknowledged, stop.clone()));
+        Self { store, follower, stop: stop.drop_guard() }
+    }
+
+    /// Returns when the task has failed. Cancel-safe; not to be called again after it has returned.
+    pub(super) async fn failed(&mut self) -> MiniError {
+        match (&mut self.follower).await {
+            Ok(Some(error)) => error,
+            // It ends without an error only when it is told to, and then nobody listens.
+            Ok(None) => MiniError::SchemaFeed(PullerError::Stopped),
+            Err(error) => task_failed(error),
+        }
+    }
+
+    /// Ends the task after the write it may be at, and closes the store: its file is free when this returns.
+    pub(super) async fn close(self) {
+        let Self { store, follower, stop } = self;
+        drop(stop);
+        if !follower.is_finished() {
+            let _ = follower.await;
+        }
+        drop(store);
+    }
+}
+
+/// Feeds the store until it is told to stop or something fails, and lets it forget what lies below the
+/// acknowledged checkpoint.
+async fn follow(
     mut jobs: Subscription,
     store: SchemaStore,
     acknowledged: watch::Receiver<CheckpointTs>,
-) -> MiniError {
+    stop: CancellationToken,
+) -> Option<MiniError> {
     let mut collected = Instant::now();
-    loop {
+    // Only the wait for an event is given up, never a write under way.
+    while let Some(event) = stop.run_until_cancelled(jobs.next()).await {
+        if let Err(error) = take(&store, event.unwrap_or(Err(PullerError::Stopped))).await {
+            return Some(error);
+        }
         if collected.elapsed() >= COLLECT_INTERVAL {
             collected = Instant::now();
             let oldest = acknowledged.borrow().ts();
             if let Err(error) = on_store(&store, move |store| store.collect_garbage(oldest)).await {
-                return error;
+                return Some(error);
             }
         }
-        let applied = match jobs.next().await.unwrap_or(Err(PullerError::Stopped)) {
-            Ok(SpanEvent::Changes(changes)) => store.apply(&changes).map_err(MiniError::from),
-            Ok(SpanEvent::Resolved(resolved)) => {
-                on_store(&store, move |store| store.advance(resolved).map(drop)).await
-            }
-            Err(error) => return MiniError::SchemaFeed(error),
-        };
-        if let Err(error) = applied {
-            return error;
+    }
+    None
+}
+
+async fn take(store: &SchemaStore, event: Result<SpanEvent, PullerError>) -> Result<(), MiniError> {
+    match event {
+        Ok(SpanEvent::Changes(changes)) => Ok(store.apply(&changes)?),
+        Ok(SpanEvent::Resolved(resolved)) => {
+            on_store(store, move |store| store.advance(resolved).map(drop)).await
         }
+        Err(error) => Err(MiniError::SchemaFeed(error)),
     }
 }
 

@@ -18,8 +18,8 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::feeds::{Arrival, Feed, Feeds, Subscriber};
-use super::start::Schema;
-use super::{Control, Report, count, membership, panicked, task_failed};
+use super::schema_feed::Schema;
+use super::{Control, Report, count, membership, panicked};
 use crate::callback::{Admission, Callback, CallbackError, LiveTable};
 use crate::config::{ChecksumPolicy, StartConfig, TableSet};
 use crate::cursor::{DdlCursor, Finished};
@@ -59,8 +59,7 @@ impl<C: Callback> Started<C> {
         };
         let Self { session, schema, barrier, control } = self;
         drop(session);
-        schema.follower.abort();
-        let _ = schema.follower.await;
+        schema.close().await;
         let mut attached = Vec::new();
         if let Err(late) = barrier.release().await {
             attached.push(late.into());
@@ -154,7 +153,7 @@ impl<C: Callback> Session<C> {
             let wake = self.next_wake();
             let handled = tokio::select! {
                 biased;
-                failed = &mut schema.follower => Err(failed.unwrap_or_else(task_failed)),
+                failed = schema.failed() => Err(failed),
                 lost = barrier.lost() => Err(lost.into()),
                 Ok(()) = acknowledged.changed() => {
                     barrier.advance(acknowledged.borrow_and_update().ts());

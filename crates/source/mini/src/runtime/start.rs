@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use tidegate_core::{TableId, Ts};
 use tidegate_pd::{GcBarrier, GcHold, GcScope, PdError};
+use tidegate_puller::PullerError;
 use tidegate_schema::{SchemaError, SchemaOptions, SchemaStore};
-use tokio_util::task::AbortOnDropHandle;
 
-use super::schema_feed::{self, on_store};
+use super::schema_feed::{self, Schema, on_store};
 use super::session::{Session, Started};
 use super::{Control, task_failed};
 use crate::callback::{Callback, LiveTable};
@@ -20,12 +20,6 @@ use crate::upstream::Upstream;
 /// How long PD keeps the barrier without hearing from us: an outage of PD of ten minutes must not cost the
 /// history (`reliability.md`, battery 14), nor must a crashed runtime keep garbage for a day.
 const BARRIER_TTL: Duration = Duration::from_secs(1800);
-
-/// The schema store and the task that feeds it.
-pub(super) struct Schema {
-    pub(super) store: SchemaStore,
-    pub(super) follower: AbortOnDropHandle<MiniError>,
-}
 
 pub(super) async fn start<C: Callback>(
     upstream: &Upstream,
@@ -80,15 +74,23 @@ async fn open(
     control: &Control,
 ) -> Result<(Schema, Vec<LiveTable>), MiniError> {
     let store = open_store(upstream, config).await?;
-    let jobs = schema_feed::subscribe(upstream, config.keyspace, &store);
-    let follower = tokio::spawn(schema_feed::follow(jobs, store.clone(), control.acknowledged.subscribe()));
-    let mut schema = Schema { store, follower: AbortOnDropHandle::new(follower) };
-    schema.reach_start(config).await?;
-    let tables = match &config.tables {
-        TableSet::Fixed(ids) => probe(&schema.store, config, ids)?,
-        TableSet::Follow(filter) => matching(&schema.store, config, filter)?,
-    };
-    Ok((schema, tables))
+    let acknowledged = control.acknowledged.subscribe();
+    let mut schema = Schema::follow(upstream, config.keyspace, store, acknowledged);
+    match tables_of_start(&mut schema, config).await {
+        Ok(tables) => Ok((schema, tables)),
+        Err(error) => {
+            schema.close().await;
+            Err(error)
+        }
+    }
+}
+
+async fn tables_of_start(schema: &mut Schema, config: &StartConfig) -> Result<Vec<LiveTable>, MiniError> {
+    reach_start(schema, config).await?;
+    match &config.tables {
+        TableSet::Fixed(ids) => probe(&schema.store, config, ids),
+        TableSet::Follow(filter) => matching(&schema.store, config, filter),
+    }
 }
 
 async fn open_store(upstream: &Upstream, config: &StartConfig) -> Result<SchemaStore, MiniError> {
@@ -108,22 +110,20 @@ async fn open_store(upstream: &Upstream, config: &StartConfig) -> Result<SchemaS
     Ok(store)
 }
 
-impl Schema {
-    /// Waits until a store that was found on disk has caught up with the start.
-    async fn reach_start(&mut self, config: &StartConfig) -> Result<(), MiniError> {
-        let start = config.start_ts.ts().as_resolved();
-        let mut resolved = self.store.subscribe_resolved();
-        let reached = async {
-            tokio::select! {
-                reached = resolved.wait_for(|&resolved| resolved >= start) => match reached {
-                    Ok(_) => Ok(()),
-                    Err(_) => Err(MiniError::SchemaFeed(tidegate_puller::PullerError::Stopped)),
-                },
-                failed = &mut self.follower => Err(failed.unwrap_or_else(task_failed)),
-            }
-        };
-        within("catching up with the ddl history", config, reached).await
-    }
+/// Waits until a store that was found on disk has caught up with the start.
+async fn reach_start(schema: &mut Schema, config: &StartConfig) -> Result<(), MiniError> {
+    let start = config.start_ts.ts().as_resolved();
+    let mut resolved = schema.store.subscribe_resolved();
+    let reached = async {
+        tokio::select! {
+            reached = resolved.wait_for(|&resolved| resolved >= start) => match reached {
+                Ok(_) => Ok(()),
+                Err(_) => Err(MiniError::SchemaFeed(PullerError::Stopped)),
+            },
+            failed = schema.failed() => Err(failed),
+        }
+    };
+    within("catching up with the ddl history", config, reached).await
 }
 
 /// Probes the tables of a fixed set: each must have a definition at the start.

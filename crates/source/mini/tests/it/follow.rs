@@ -1,9 +1,10 @@
 //! Follow mode: whole histories streamed and compared with TiDB's own answers.
 
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tidegate_core::{ResolvedTs, Ts};
+use tidegate_core::Ts;
 use tidegate_mini::{
     Report, Runtime, RuntimeHandle, StartConfig, TableFilter, TableSet, Upstream, UpstreamOptions,
 };
@@ -44,40 +45,15 @@ pub(crate) async fn reach(mut handle: RuntimeHandle, until: Ts) -> Report {
     handle.wait().await
 }
 
-/// Runs from `start` until the checkpoint has reached `until`.
-async fn run(upstream: &Upstream, log: &Arc<Mutex<Log>>, start: Ts, until: Ts, resumed: bool) -> Report {
-    let recorder = Recorder::new(log, resumed);
-    reach(Runtime::start(upstream, follow_all(start), recorder).await.expect("it starts"), until).await
-}
-
 async fn streams_as_tidb_answered(name: &str) {
     let (history, expected) = recording(name);
     let (base, end) = (history.header.base_ts, history.header.end_ts);
     let (playground, upstream) = playground(history).await;
     let log = Arc::new(Mutex::new(Log::default()));
-    let report = run(&upstream, &log, base, end, false).await;
+    let handle = Runtime::start(&upstream, follow_all(base), Recorder::new(&log, false)).await;
+    let report = reach(handle.expect("it starts"), end).await;
     assert!(report.error.is_none() && report.attached.is_empty(), "{report:?}");
     let compared = model::check(&mut log.lock().expect("not poisoned"), &expected, name);
-    assert!(compared > 0, "the snapshots have rows");
-    upstream.close().await;
-    playground.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_stopped_and_resumed_at_its_checkpoints_delivers_the_same() {
-    let (history, expected) = recording("demo");
-    let (base, end) = (history.header.base_ts, history.header.end_ts);
-    let stops: Vec<Ts> = expected.statements.iter().filter_map(|s| s.after_ts).collect();
-    let (playground, upstream) = playground(history).await;
-    let log = Arc::new(Mutex::new(Log::default()));
-    let mut from = base;
-    for (i, until) in stops.into_iter().chain([end]).enumerate() {
-        let report = run(&upstream, &log, from, until, i > 0).await;
-        assert!(report.error.is_none(), "{report:?}");
-        from = until.max(from);
-        log.lock().expect("not poisoned").cut(ResolvedTs::new(from.get()));
-    }
-    let compared = model::check(&mut log.lock().expect("not poisoned"), &expected, "demo");
     assert!(compared > 0, "the snapshots have rows");
     upstream.close().await;
     playground.stop().await;
@@ -87,5 +63,53 @@ async fn a_run_stopped_and_resumed_at_its_checkpoints_delivers_the_same() {
 async fn every_recorded_history_is_delivered_as_tidb_answered() {
     for name in data::RECORDINGS {
         streams_as_tidb_answered(name).await;
+    }
+}
+
+/// Where a run is stopped and resumed, per history: 54 points in all.
+const STOPS: usize = 6;
+
+/// Stops at random timestamps and resumes from each, with the schema store on disk or built anew every time.
+async fn resumes_as_tidb_answered(name: &str, seed: u64, schema_dir: Option<&Path>) {
+    let (history, expected) = recording(name);
+    let (base, end) = (history.header.base_ts, history.header.end_ts);
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut stops: Vec<Ts> =
+        (0..STOPS).map(|_| Ts::new(random.u64(base.get() + 1..end.get()))).chain([end]).collect();
+    stops.sort_unstable();
+    let (playground, upstream) = playground(history).await;
+    let log = Arc::new(Mutex::new(Log::default()));
+    let mut from = base;
+    for (i, until) in stops.into_iter().enumerate() {
+        let mut config = follow_all(from);
+        config.schema_dir = schema_dir.map(Path::to_owned);
+        let handle = Runtime::start(&upstream, config, Recorder::new(&log, i > 0)).await;
+        let report = reach(handle.expect("it starts"), until).await;
+        assert!(report.error.is_none(), "{name}, seed {seed}: {report:?}");
+        // A consumer may have made less durable than the runtime has delivered.
+        from = until;
+        log.lock().expect("not poisoned").cut(from.as_resolved());
+    }
+    let what = format!("{name}, seed {seed}");
+    let compared = model::check(&mut log.lock().expect("not poisoned"), &expected, &what);
+    assert!(compared > 0, "the snapshots have rows");
+    upstream.close().await;
+    playground.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn runs_stopped_and_resumed_at_random_points_deliver_the_same() {
+    let seed = fastrand::u64(..);
+    for name in data::RECORDINGS {
+        resumes_as_tidb_answered(name, seed, None).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn runs_resumed_with_the_schema_store_on_disk_deliver_the_same() {
+    let seed = fastrand::u64(..);
+    for name in ["demo", "ddl", "partition"] {
+        let dir = tempfile::tempdir().expect("a directory");
+        resumes_as_tidb_answered(name, seed, Some(dir.path())).await;
     }
 }
