@@ -72,10 +72,10 @@ struct Open {
 }
 
 impl BatchBuilder {
-    /// A builder whose first entry has the number 1, under `generation`.
-    pub fn new(name: StreamName, limits: BatchLimits, generation: &Generation) -> Self {
+    /// A builder whose first entry has the number `next_seq` (1 in a new epoch), under `generation`.
+    pub fn new(name: StreamName, next_seq: u64, limits: BatchLimits, generation: &Generation) -> Self {
         let token = generation.token.to_string();
-        Self { name, limits, token, resume_token: String::new(), next_seq: 1, open: Open::default() }
+        Self { name, limits, token, resume_token: String::new(), next_seq, open: Open::default() }
     }
 
     /// Adds a row; returns the batch that had to be closed to make room for it.
@@ -113,6 +113,11 @@ impl BatchBuilder {
     /// Takes note of the newest resume token.
     pub fn resume_token(&mut self, token: &str) {
         token.clone_into(&mut self.resume_token);
+    }
+
+    /// Number of the next entry.
+    pub const fn next_seq(&self) -> u64 {
+        self.next_seq
     }
 
     /// Bytes of the batch that is still open.
@@ -167,5 +172,115 @@ impl BatchBuilder {
             progress,
             barrier,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use tidegate_contract::validate::check_batch;
+    use tidegate_core::TableId;
+    use tidegate_proto::searchfabric::v1::{DocumentId, RowMutationKind, document_id};
+
+    use super::*;
+    use crate::lineage::fixture::generation;
+
+    fn builder(entries_max: usize, epoch: u64) -> BatchBuilder {
+        let name = StreamName {
+            client_id: "tidegate".to_owned(),
+            collection: CollectionRef {
+                namespace: "default".to_owned(),
+                collection_id: "table-7".to_owned(),
+            },
+            partition: SourcePartition::of(None, TableId(7)),
+            epoch: SourceEpoch::new(epoch),
+        };
+        BatchBuilder::new(name, 1, BatchLimits { entries_max, bytes_max: 1 << 20 }, &generation(2, 10))
+    }
+
+    fn row(doc: u64, commit_ts: u64) -> RowMutation {
+        RowMutation {
+            kind: RowMutationKind::Delete.into(),
+            doc_id: Some(DocumentId { id_value: Some(document_id::IdValue::U64(doc)) }),
+            commit_ts,
+            ..RowMutation::default()
+        }
+    }
+
+    #[test]
+    fn entries_are_numbered_without_gaps_over_rows_progress_and_barriers() {
+        let mut builder = builder(2, 1);
+        assert_eq!(builder.row(row(1, 20)), None);
+        assert_eq!(builder.row(row(2, 21)), None);
+        let full = builder.row(row(3, 22)).expect("two entries are a batch");
+        let marked = builder.progress(ResolvedTs::new(30)).expect("a row and a mark");
+        let barrier = builder.barrier(Ts::new(31), "f").expect("a barrier");
+        let numbers = [&full, &marked, &barrier].map(|b| (b.first_seq, b.next_seq, b.rows));
+        assert_eq!(numbers, [(1, 3, 2), (3, 5, 1), (5, 6, 0)]);
+        assert_eq!((marked.progress, barrier.barrier.as_deref()), (Some(ResolvedTs::new(30)), Some("f")));
+        for batch in [full, marked, barrier] {
+            check_batch(&batch.message).expect("a batch that the contract admits");
+        }
+    }
+
+    #[test]
+    fn bytes_close_a_batch_but_one_large_row_still_travels() {
+        let mut builder = builder(100, 1);
+        builder.limits.bytes_max = 10;
+        assert_eq!(builder.row(row(1, 20)), None);
+        assert!(builder.row(row(2, 21)).is_some());
+        assert_eq!(builder.progress(ResolvedTs::new(30)).expect("the second row").rows, 1);
+    }
+
+    #[test]
+    fn a_successor_keeps_what_names_the_content_and_changes_what_names_the_sending() {
+        let batch = |epoch| {
+            let mut builder = builder(10, epoch);
+            assert_eq!(builder.row(row(1, 20)), None);
+            builder.progress(ResolvedTs::new(30)).expect("a batch").message
+        };
+        let (first, second) = (batch(1), batch(2));
+        assert_eq!(first, batch(1), "the same writer repeats itself exactly");
+        assert_eq!(first.batch_id, second.batch_id);
+        assert_eq!(first.batch_fingerprint, second.batch_fingerprint);
+        let key = |b: &MutationBatch| b.meta.as_ref().map(|m| m.idempotency_key.clone());
+        assert_ne!(key(&first), key(&second));
+    }
+
+    #[test]
+    fn another_generation_has_another_token() {
+        let mut builder = builder(10, 1);
+        builder.barrier(Ts::new(40), "f");
+        builder.switch(&generation(3, 40));
+        let batch = builder.progress(ResolvedTs::new(50)).expect("a batch");
+        assert_eq!(batch.message.schema_generation_token, "g3");
+    }
+
+    proptest! {
+        #[test]
+        fn every_row_is_in_exactly_one_batch_in_order(
+            rows in proptest::collection::vec(1..100u64, 0..60),
+            entries_max in 1..9usize,
+        ) {
+            let mut builder = builder(entries_max, 1);
+            let mut batches: Vec<SealedBatch> =
+                (1000..).zip(&rows).filter_map(|(ts, doc)| builder.row(row(*doc, ts))).collect();
+            batches.extend(builder.progress(ResolvedTs::new(5000)));
+            let mut expected_seq = 1;
+            let mut docs = Vec::new();
+            for batch in &batches {
+                prop_assert!(batch.message.entries.len() <= entries_max + 1, "a mark may come on top");
+                prop_assert_eq!(batch.first_seq, expected_seq);
+                expected_seq = batch.next_seq;
+                prop_assert!(check_batch(&batch.message).is_ok());
+                docs.extend(batch.message.entries.iter().filter_map(|e| match e.entry.as_ref()? {
+                    Entry::RowMutation(row) => match row.doc_id.as_ref()?.id_value.as_ref()? {
+                        document_id::IdValue::U64(id) => Some(*id),
+                    },
+                    _ => None,
+                }));
+            }
+            prop_assert_eq!(docs, rows);
+        }
     }
 }

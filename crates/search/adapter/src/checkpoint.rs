@@ -30,6 +30,8 @@ pub struct AdapterState {
     pub format: u32,
     /// The source cluster.
     pub cluster: ClusterId,
+    /// Where the first start began.
+    pub first_ts: ResolvedTs,
     /// A start from here loses nothing.
     pub resume_ts: ResolvedTs,
     /// The newest epoch ever used.
@@ -38,8 +40,8 @@ pub struct AdapterState {
 
 impl AdapterState {
     /// A state in today's format.
-    pub const fn new(cluster: ClusterId, resume_ts: ResolvedTs, epoch: u64) -> Self {
-        Self { format: FORMAT, cluster, resume_ts, epoch }
+    pub const fn new(cluster: ClusterId, first_ts: ResolvedTs, resume_ts: ResolvedTs, epoch: u64) -> Self {
+        Self { format: FORMAT, cluster, first_ts, resume_ts, epoch }
     }
 }
 
@@ -85,7 +87,8 @@ impl PartitionRecord {
             schema_generation_token: token.to_owned(),
             schema_version,
         };
-        Some((stream.name().partition.to_string(), record))
+        let name = stream.name();
+        Some((format!("{}/{}", name.collection.collection_id, name.partition), record))
     }
 }
 
@@ -94,7 +97,7 @@ impl PartitionRecord {
 pub struct Checkpoint {
     /// `None` before the first start.
     pub state: Option<AdapterState>,
-    /// By source partition.
+    /// By collection and source partition, `collection/partition`.
     pub partitions: BTreeMap<String, PartitionRecord>,
 }
 
@@ -218,7 +221,7 @@ mod tests {
             schema_version: 2,
         };
         Checkpoint {
-            state: Some(AdapterState::new(ClusterId(9), ResolvedTs::new(870), 3)),
+            state: Some(AdapterState::new(ClusterId(9), ResolvedTs::new(5), ResolvedTs::new(870), 3)),
             partitions: BTreeMap::from([("table:7".to_owned(), record)]),
         }
     }

@@ -5,24 +5,26 @@
 //! partitions go on under it. Work that comes meanwhile waits.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use tidegate_codec::event::OwnedRow;
+use tidegate_codec::row::TableLayout;
 use tidegate_contract::Breach;
 use tidegate_contract::schema::classify;
 use tidegate_core::{ClusterId, MonoTime, ResolvedTs, TableId, Ts};
-use tidegate_mini::bridge::{SealedRun, SourceEpoch};
+use tidegate_mini::bridge::{SealedRow, SealedRun, SourceEpoch, SourceSeq};
 use tidegate_proto::searchfabric::v1::{
-    ClientKind, CollectionRef, DropCollectionRequest, MutationAck, PutCollectionSchemaRequest, RequestMeta,
-    SchemaScope,
+    ClientKind, CollectionRef, CollectionSchemaDefinition, DropCollectionRequest, MutationAck,
+    PutCollectionSchemaRequest, RequestMeta, SchemaScope,
 };
 
 use crate::backoff::Backoff;
 use crate::batch::{SealedBatch, StreamName};
 use crate::error::AdapterError;
 use crate::fence::Fence;
-use crate::lineage::{Generation, Lineage};
+use crate::lineage::{Generation, Lineage, partition_ids};
 use crate::options::AdapterOptions;
-use crate::resolver::{Roster, SchemaResolver, SourceTable, check_evolution, same_meaning};
+use crate::resolver::{Reread, Roster, SchemaResolver, SourceTable, is_rewritten, same_meaning};
 use crate::stream::{Held, Stream};
 use crate::transform::Transformer;
 
@@ -37,8 +39,8 @@ pub struct Shared {
     pub cluster: ClusterId,
     /// The epoch of this run.
     pub epoch: SourceEpoch,
-    /// What the gateway held of each partition at the start, by name.
-    pub held: BTreeMap<String, Held>,
+    /// What the gateway held of each partition at the start, by collection and name.
+    pub held: BTreeMap<(String, String), Held>,
 }
 
 /// One piece of work, in the source's order.
@@ -89,6 +91,8 @@ pub enum Phase {
     Fencing,
     /// The catalogue is asked.
     Applying,
+    /// Rows that no event tells are read.
+    Reading,
     /// Dropped; nothing more is sent.
     Detached,
 }
@@ -96,18 +100,66 @@ pub enum Phase {
 #[derive(Debug)]
 enum State {
     Running,
-    Fencing(Fence, CatalogCall),
+    Fencing(Fence, Step),
     Applying(Applying),
+    Reading(Reading),
     Detached,
+}
+
+/// What a DDL asks for once every partition has stopped.
+#[derive(Clone, Debug)]
+struct Step {
+    call: CatalogCall,
+    read: Option<ReadRequest>,
+}
+
+/// Rows to read as of a timestamp.
+#[derive(Clone, Debug)]
+pub struct ReadRequest {
+    /// As of when; the rows come with this commit timestamp.
+    pub at: Ts,
+    /// The physical tables.
+    pub tables: Vec<TableId>,
+    /// How to read their rows.
+    pub layout: Arc<TableLayout>,
+}
+
+#[derive(Debug)]
+struct Reading {
+    at: Ts,
+    /// Not yet taken by whoever reads.
+    request: Option<ReadRequest>,
 }
 
 #[derive(Debug)]
 struct Applying {
     ddl_ts: Ts,
-    call: CatalogCall,
+    step: Step,
     /// When to ask (again); `None` while a call is out.
     due: Option<MonoTime>,
     error: Option<Breach>,
+}
+
+/// What of the table no event tells after the change.
+fn read_request(
+    table: &SourceTable,
+    roster: &Roster,
+    prev: Option<&CollectionSchemaDefinition>,
+    next: &CollectionSchemaDefinition,
+) -> Option<ReadRequest> {
+    let rewritten = prev.is_some_and(|prev| next.fields.iter().any(|field| is_rewritten(prev, field)));
+    let known = |id: &TableId| {
+        let lists = |d: &CollectionSchemaDefinition| partition_ids(d).any(|known| known == *id);
+        prev.is_some_and(lists)
+    };
+    let mut tables = table.info.physical_ids();
+    match roster.reread {
+        _ if rewritten => {}
+        Reread::Added => tables.retain(|id| !known(id)),
+        Reread::Nothing => return None,
+    }
+    let layout = Arc::new(TableLayout::new(Arc::clone(&table.info)));
+    Some(ReadRequest { at: roster.ts, tables, layout })
 }
 
 /// One collection.
@@ -122,6 +174,8 @@ pub struct CollectionWorker {
     state: State,
     backoff: Backoff,
     transformer: Transformer,
+    /// Numbers at which streams of retired partitions stopped, in case they come back in this epoch.
+    retired: BTreeMap<TableId, u64>,
 }
 
 impl CollectionWorker {
@@ -138,6 +192,7 @@ impl CollectionWorker {
             state: State::Running,
             backoff: Backoff::new(limits.backoff_min, limits.backoff_max, 1),
             transformer: Transformer::default(),
+            retired: BTreeMap::new(),
         }
     }
 
@@ -146,13 +201,12 @@ impl CollectionWorker {
         collection: CollectionRef,
         lineage: Lineage,
         generation: Generation,
-        tables: impl IntoIterator<Item = TableId>,
         from: ResolvedTs,
         shared: &Shared,
     ) -> Self {
         let mut worker = Self::new(collection, shared);
         worker.lineage = lineage;
-        for table in tables {
+        for table in generation.tables() {
             worker.open_stream(table, &generation, from, shared);
         }
         worker.generation = Some(generation);
@@ -166,7 +220,9 @@ impl CollectionWorker {
 
     fn open_stream(&mut self, table: TableId, generation: &Generation, from: ResolvedTs, shared: &Shared) {
         let partition = shared.resolver.partition(table);
-        let held = shared.held.get(partition.as_str()).copied().unwrap_or_default();
+        let key = (self.collection.collection_id.clone(), partition.to_string());
+        let held = shared.held.get(&key).copied().unwrap_or_default();
+        let next_seq = self.retired.remove(&table).unwrap_or(1);
         let name = StreamName {
             client_id: shared.options.client_id.clone(),
             collection: self.collection.clone(),
@@ -174,7 +230,7 @@ impl CollectionWorker {
             epoch: shared.epoch,
         };
         let options = &shared.options;
-        let stream = Stream::new(name, generation, from, held, options.batch, &options.dispatch);
+        let stream = Stream::new(name, generation, from, held, next_seq, options.batch, &options.dispatch);
         self.streams.insert(table, stream);
     }
 
@@ -211,10 +267,13 @@ impl CollectionWorker {
     }
 
     fn rows(&mut self, run: SealedRun<OwnedRow>) -> Result<(), AdapterError> {
-        let (Some(stream), Some(generation)) = (self.streams.get_mut(&run.table), &self.generation) else {
+        self.carry(run.table, run.rows)
+    }
+
+    fn carry(&mut self, table: TableId, mut rows: Vec<SealedRow<OwnedRow>>) -> Result<(), AdapterError> {
+        let (Some(stream), Some(generation)) = (self.streams.get_mut(&table), &self.generation) else {
             return Err(AdapterError::Ended("stream of a partition with rows"));
         };
-        let mut rows = run.rows;
         rows.retain(|row| !stream.holds(row.commit_ts));
         for mutation in self.transformer.transform(&rows, generation)? {
             stream.row(mutation);
@@ -235,8 +294,8 @@ impl CollectionWorker {
             if same_meaning(prev, &definition) {
                 return Ok(());
             }
-            check_evolution(prev, &definition, &self.lineage, roster.ts)?;
         }
+        let read = read_request(table, roster, prev, &definition);
         let (fence, schema_version) = self.lineage.fence(roster.ts);
         let request = PutCollectionSchemaRequest {
             meta: Some(self.ddl_meta(roster.ts, roster.context.ddl_job_id, shared)),
@@ -246,7 +305,7 @@ impl CollectionWorker {
             update_policy: classify(prev, &definition).into(),
             definition: Some(definition),
         };
-        self.fence(roster.ts, CatalogCall::Put(Box::new(request)), now);
+        self.fence(roster.ts, Step { call: CatalogCall::Put(Box::new(request)), read }, now);
         Ok(())
     }
 
@@ -256,7 +315,7 @@ impl CollectionWorker {
             scope: Some(self.scope(ddl_ts)),
             fence: Some(self.lineage.fence(ddl_ts).0),
         };
-        self.fence(ddl_ts, CatalogCall::Drop(Box::new(request)), now);
+        self.fence(ddl_ts, Step { call: CatalogCall::Drop(Box::new(request)), read: None }, now);
     }
 
     /// The same for every replay of the DDL (`spec/mini-cdc.md` §5.5 rule 5).
@@ -273,21 +332,21 @@ impl CollectionWorker {
         SchemaScope { collection: Some(self.collection.clone()), ddl_commit_ts: ddl_ts.get() }
     }
 
-    fn fence(&mut self, ddl_ts: Ts, call: CatalogCall, now: MonoTime) {
+    fn fence(&mut self, ddl_ts: Ts, step: Step, now: MonoTime) {
         let fence = Fence::open(&self.collection.collection_id, ddl_ts, self.streams.keys().copied());
         for stream in self.streams.values_mut() {
             stream.barrier(ddl_ts, fence.id());
         }
-        self.state = State::Fencing(fence, call);
+        self.state = State::Fencing(fence, step);
         self.apply_if_complete(now);
     }
 
     fn apply_if_complete(&mut self, now: MonoTime) {
-        if let State::Fencing(fence, call) = &self.state
+        if let State::Fencing(fence, step) = &self.state
             && fence.is_complete()
         {
-            let (ddl_ts, call) = (fence.ddl_ts(), call.clone());
-            self.state = State::Applying(Applying { ddl_ts, call, due: Some(now), error: None });
+            let (ddl_ts, step) = (fence.ddl_ts(), step.clone());
+            self.state = State::Applying(Applying { ddl_ts, step, due: Some(now), error: None });
         }
     }
 
@@ -296,7 +355,7 @@ impl CollectionWorker {
         let State::Applying(applying) = &mut self.state else { return None };
         applying.due.filter(|due| *due <= now)?;
         applying.due = None;
-        Some(applying.call.clone())
+        Some(applying.step.call.clone())
     }
 
     /// The catalogue cannot be reached or says "not now": ask again later.
@@ -307,7 +366,8 @@ impl CollectionWorker {
         }
     }
 
-    /// The catalogue has begun the generation: the whole collection resumes under it.
+    /// The catalogue has begun the generation: the whole collection resumes under it, after reading the rows that no event
+    /// tells.
     ///
     /// # Errors
     /// Waiting work that cannot be carried on.
@@ -315,6 +375,11 @@ impl CollectionWorker {
         self.backoff.succeed();
         self.lineage.insert(next.clone());
         let live: Vec<TableId> = next.tables().collect();
+        for (table, stream) in &self.streams {
+            if !live.contains(table) {
+                self.retired.insert(*table, stream.next_seq());
+            }
+        }
         self.streams.retain(|table, _| live.contains(table));
         for stream in self.streams.values_mut() {
             stream.switch(&next);
@@ -327,7 +392,49 @@ impl CollectionWorker {
             }
         }
         self.generation = Some(next);
-        self.state = State::Running;
+        let read = match std::mem::replace(&mut self.state, State::Running) {
+            State::Applying(applying) => applying.step.read,
+            _ => None,
+        };
+        self.read(read);
+        self.drain(now, shared)
+    }
+
+    /// Begins to read, except what the gateway is known to hold.
+    fn read(&mut self, request: Option<ReadRequest>) {
+        let Some(mut request) = request else { return };
+        request.tables.retain(|table| self.streams.get(table).is_some_and(|stream| !stream.held(request.at)));
+        if !request.tables.is_empty() {
+            self.state = State::Reading(Reading { at: request.at, request: Some(request) });
+        }
+    }
+
+    /// What is to be read now; given out once.
+    pub fn poll_read(&mut self) -> Option<ReadRequest> {
+        match &mut self.state {
+            State::Reading(reading) => reading.request.take(),
+            _ => None,
+        }
+    }
+
+    /// Takes rows that were read.
+    ///
+    /// # Errors
+    /// A row that cannot be carried on.
+    pub fn rows_read(&mut self, rows: Vec<OwnedRow>) -> Result<(), AdapterError> {
+        let Some(table) = rows.first().map(|row| row.table_id) else { return Ok(()) };
+        let sealed = |row: OwnedRow| SealedRow { seq: SourceSeq::FIRST, commit_ts: row.commit_ts(), row };
+        self.carry(table, rows.into_iter().map(sealed).collect())
+    }
+
+    /// Everything that was to be read has been taken.
+    ///
+    /// # Errors
+    /// Waiting work that cannot be carried on.
+    pub fn read_done(&mut self, now: MonoTime, shared: &Shared) -> Result<(), AdapterError> {
+        if matches!(self.state, State::Reading(_)) {
+            self.state = State::Running;
+        }
         self.drain(now, shared)
     }
 
@@ -377,6 +484,7 @@ impl CollectionWorker {
         let open_ddl = match &self.state {
             State::Fencing(fence, _) => Some(fence.ddl_ts()),
             State::Applying(applying) => Some(applying.ddl_ts),
+            State::Reading(reading) => Some(reading.at),
             _ => self.waiting.iter().find_map(Work::ddl_ts),
         };
         let acked = self.streams.values().map(Stream::acked).min();
@@ -410,6 +518,7 @@ impl CollectionWorker {
             State::Running => Phase::Running,
             State::Fencing(..) => Phase::Fencing,
             State::Applying(_) => Phase::Applying,
+            State::Reading(_) => Phase::Reading,
             State::Detached => Phase::Detached,
         }
     }

@@ -198,3 +198,136 @@ impl Lane {
         self.batches.iter().rev().find_map(|batch| batch.progress)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tidegate_proto::searchfabric::v1::{MutationBatch, PacingHint, SfError, StreamCursor};
+
+    use super::*;
+
+    fn batch(seq: u64) -> SealedBatch {
+        SealedBatch {
+            message: MutationBatch::default(),
+            first_seq: seq,
+            next_seq: seq + 1,
+            rows: 1,
+            bytes: 10,
+            progress: None,
+            barrier: None,
+        }
+    }
+
+    fn lane(batches: u64) -> Lane {
+        let limits = DispatchLimits { partition_in_flight_max: 2, ..DispatchLimits::default() };
+        let mut lane = Lane::new(&limits, 7);
+        (1..=batches).for_each(|seq| lane.enqueue(batch(seq)));
+        lane
+    }
+
+    fn sent(lane: &mut Lane, at_ms: u64) -> Vec<u64> {
+        std::iter::from_fn(|| lane.poll(MonoTime::from_ms(at_ms)).map(|b| b.first_seq)).collect()
+    }
+
+    fn success() -> MutationAck {
+        MutationAck { outcome: Some(Outcome::Success(MutationSuccess::default())), ..MutationAck::default() }
+    }
+
+    fn failure(code: SfErrorCode, expected_seq: Option<u64>) -> MutationAck {
+        let failure = MutationFailure {
+            error: Some(SfError { code: code.into(), ..SfError::default() }),
+            restart_cursor: expected_seq
+                .map(|seq| StreamCursor { source_seq: seq - 1, ..StreamCursor::default() }),
+            ..MutationFailure::default()
+        };
+        MutationAck { outcome: Some(Outcome::Failure(failure)), ..MutationAck::default() }
+    }
+
+    fn acked(lane: &mut Lane, ack: MutationAck, at_ms: u64) -> Vec<u64> {
+        match lane.answer(ack, MonoTime::from_ms(at_ms)) {
+            Answered::Acknowledged(batches, _) => batches.iter().map(|b| b.first_seq).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_window_of_unanswered_batches_is_out_in_order() {
+        let mut lane = lane(4);
+        assert_eq!(sent(&mut lane, 0), [1, 2]);
+        assert_eq!(acked(&mut lane, success(), 0), [1]);
+        assert_eq!(sent(&mut lane, 0), [3]);
+        assert_eq!((lane.depth(), lane.bytes(), lane.in_flight()), (3, 30, 2));
+    }
+
+    #[test]
+    fn not_now_sends_the_same_and_everything_after_it_again_after_a_pause() {
+        let mut lane = lane(3);
+        assert_eq!(sent(&mut lane, 0), [1, 2]);
+        let busy = failure(SfErrorCode::SfRateLimited, Some(1));
+        assert_eq!(lane.answer(busy, MonoTime::from_ms(0)), Answered::Retry);
+        assert_eq!(sent(&mut lane, 0), [0; 0], "it waits");
+        // The second batch of the first attempt finds a gap; its answer is about an attempt that is over.
+        let gap = failure(SfErrorCode::SfSequenceGap, Some(1));
+        assert_eq!(lane.answer(gap, MonoTime::from_ms(1)), Answered::Stale);
+        assert_eq!(sent(&mut lane, 200), [1, 2]);
+        assert_eq!((acked(&mut lane, success(), 200), lane.retries()), (vec![1], 1));
+    }
+
+    #[test]
+    fn the_gateway_decides_how_long_the_pause_is_and_how_wide_the_window() {
+        let mut lane = lane(3);
+        assert_eq!(sent(&mut lane, 0), [1, 2]);
+        let pacing = Some(PacingHint { delay_ms: 700, in_flight_batches_max: 1 });
+        assert_eq!(acked(&mut lane, MutationAck { pacing, ..success() }, 0), [1]);
+        assert_eq!(acked(&mut lane, MutationAck { pacing, ..success() }, 0), [2]);
+        assert_eq!(sent(&mut lane, 699), [0; 0]);
+        assert_eq!(sent(&mut lane, 700), [3]);
+    }
+
+    #[test]
+    fn what_became_durable_although_a_retry_was_under_way_counts_once() {
+        let mut lane = lane(2);
+        assert_eq!(sent(&mut lane, 0), [1, 2]);
+        lane.answer(failure(SfErrorCode::SfUnavailable, None), MonoTime::from_ms(0));
+        // The old attempt of batch 2 cannot have succeeded without batch 1, so both are there.
+        assert_eq!(acked(&mut lane, success(), 1), [1, 2]);
+        assert!(lane.is_idle());
+        assert_eq!(sent(&mut lane, 1000), [0; 0]);
+    }
+
+    #[test]
+    fn a_broken_stream_sends_everything_again_at_once() {
+        let mut lane = lane(2);
+        assert_eq!(sent(&mut lane, 0), [1, 2]);
+        lane.stream_lost();
+        assert_eq!(sent(&mut lane, 0), [1, 2]);
+        assert_eq!(acked(&mut lane, success(), 0), [1]);
+    }
+
+    #[test]
+    fn a_gap_that_the_lane_can_fill_is_filled_and_any_other_is_final() {
+        let mut lane = lane(2);
+        assert_eq!(sent(&mut lane, 0), [1, 2]);
+        let fillable = failure(SfErrorCode::SfSequenceGap, Some(1));
+        assert_eq!(lane.answer(fillable, MonoTime::from_ms(0)), Answered::Retry);
+        lane.stream_lost();
+        assert_eq!(sent(&mut lane, 5000), [1, 2]);
+        let foreign = failure(SfErrorCode::SfSequenceGap, Some(40));
+        assert!(matches!(lane.answer(foreign, MonoTime::from_ms(5000)), Answered::Refused(..)));
+    }
+
+    #[test]
+    fn a_refusal_is_final() {
+        let mut lane = lane(1);
+        assert_eq!(sent(&mut lane, 0), [1]);
+        let stale = failure(SfErrorCode::SfStaleEpoch, None);
+        let answered = lane.answer(stale, MonoTime::from_ms(0));
+        assert!(
+            matches!(answered, Answered::Refused(breach, _) if breach.code() == SfErrorCode::SfStaleEpoch)
+        );
+    }
+
+    #[test]
+    fn an_answer_to_nothing_is_stale() {
+        assert_eq!(lane(0).answer(success(), MonoTime::from_ms(0)), Answered::Stale);
+    }
+}

@@ -7,9 +7,10 @@ use thiserror::Error;
 use tidegate_codec::ddl::ActionType;
 use tidegate_codec::row::DecodeError;
 use tidegate_contract::{Breach, error as contract_error};
-use tidegate_core::{CommitTs, Diagnostic, ErrorClass, ResolvedTs, TableId};
+use tidegate_core::{CommitTs, Diagnostic, ErrorClass, ResolvedTs, TableId, Ts};
 use tidegate_mini::MiniError;
 use tidegate_mini::bridge::BridgeError;
+use tidegate_puller::PullerError;
 
 use crate::options::OptionsError;
 use crate::resolver::Inadmissible;
@@ -102,33 +103,24 @@ pub enum AdapterError {
         /// Why.
         reason: Inadmissible,
     },
-    /// A DDL moved rows without telling row by row.
-    #[error("{action:?} at {finished_ts} moves rows that the change feed does not tell")]
-    RowsWithoutEvents {
+    /// A DDL that cannot be followed.
+    #[error("{action:?} at {finished_ts} cannot be followed")]
+    Unsupported {
         /// What it did.
         action: ActionType,
         /// When.
         finished_ts: CommitTs,
     },
-    /// A DDL changed values of existing rows without telling row by row.
-    #[error(
-        "the ddl at {finished_ts} rewrote {table}.{column}, and the change feed does not tell the values"
-    )]
-    ValuesWithoutEvents {
-        /// `db.table`.
-        table: String,
-        /// The column.
-        column: String,
-        /// When.
-        finished_ts: CommitTs,
-    },
-    /// Partitions leave with their documents, but which documents are theirs is no longer known.
-    #[error("the ddl at {finished_ts} removes partitions of {table} whose rows are not known any more")]
-    OwnershipLost {
-        /// `db.table`.
-        table: String,
-        /// When.
-        finished_ts: CommitTs,
+    /// The rows of a table cannot be read.
+    #[error("cannot read the rows of table {partition} as of {at}")]
+    Read {
+        /// The physical table.
+        partition: TableId,
+        /// As of when.
+        at: Ts,
+        /// Why.
+        #[source]
+        source: PullerError,
     },
     /// The table behind a collection is not what the collection's schema says, without a DDL in between.
     #[error("{table} differs at {at} from schema version {schema_version} of its collection")]
@@ -171,9 +163,7 @@ impl Diagnostic for AdapterError {
             Self::Refused { .. } => "TG-ADP-003",
             Self::Value { .. } | Self::NoDocId { .. } | Self::Default { .. } => "TG-ADP-004",
             Self::Inadmissible { .. } => "TG-ADP-005",
-            Self::RowsWithoutEvents { .. }
-            | Self::ValuesWithoutEvents { .. }
-            | Self::OwnershipLost { .. } => "TG-ADP-006",
+            Self::Unsupported { .. } => "TG-ADP-006",
             Self::Drift { .. } | Self::SchemaMismatch { .. } => "TG-ADP-007",
             Self::GatewayLost { .. } => "TG-ADP-008",
             Self::Store { .. } => "TG-ADP-009",
@@ -181,6 +171,7 @@ impl Diagnostic for AdapterError {
             Self::Ended(_) => "TG-ADP-011",
             Self::Source(error) => error.code(),
             Self::Decode(error) => error.code(),
+            Self::Read { source, .. } => source.code(),
         }
     }
 
@@ -192,6 +183,7 @@ impl Diagnostic for AdapterError {
             Self::Bridge(_) | Self::Decode(_) => ErrorClass::Corrupt,
             Self::SchemaMismatch { .. } | Self::Ended(_) => ErrorClass::Bug,
             Self::Source(error) => error.class(),
+            Self::Read { source, .. } => source.class(),
             _ => ErrorClass::Operator,
         }
     }
@@ -205,10 +197,8 @@ impl Diagnostic for AdapterError {
             Self::Inadmissible { .. } => {
                 "name an unsigned, unique NOT NULL column in doc_ids, or skip such tables"
             }
-            Self::RowsWithoutEvents { .. }
-            | Self::ValuesWithoutEvents { .. }
-            | Self::OwnershipLost { .. } => {
-                "drop the collection and start a new copy with another state directory"
+            Self::Unsupported { .. } => {
+                "drop the collections and start a new copy with another state directory"
             }
             Self::Drift { .. } => "start a new copy: drop the collection and remove the state directory",
             Self::GatewayLost { .. } => {
@@ -220,6 +210,7 @@ impl Diagnostic for AdapterError {
             }
             Self::Source(error) => return error.hint(),
             Self::Decode(error) => return error.hint(),
+            Self::Read { source, .. } => return source.hint(),
             _ => return None,
         };
         Some(Cow::Borrowed(hint))

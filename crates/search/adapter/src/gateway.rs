@@ -38,8 +38,8 @@ pub(crate) enum GatewayEvent {
 /// What the gateway holds at a start.
 #[derive(Debug)]
 pub(crate) struct Position {
-    /// Progress by source partition.
-    pub(crate) held: BTreeMap<String, Held>,
+    /// Progress by collection and source partition.
+    pub(crate) held: BTreeMap<(String, String), Held>,
     /// The largest epoch seen.
     pub(crate) epoch: u64,
 }
@@ -110,7 +110,8 @@ impl Gateway {
             let Some(cursor) = sent.acked_cursor else { continue };
             position.epoch = position.epoch.max(cursor.source_epoch);
             let held = Held { resolved: ResolvedTs::new(sent.acked_resolved_ts) };
-            position.held.insert(cursor.source_partition, held);
+            let collection = sent.collection.unwrap_or_default().collection_id;
+            position.held.insert((collection, cursor.source_partition), held);
         }
         Ok(position)
     }

@@ -3,7 +3,7 @@
 //! The path of a change, stage by stage:
 //!
 //! 1. [`source`] `SubscriptionWorker`: the Mini-CDC runtime's callbacks; rows come out sealed and in commit
-//! order.
+//!    order.
 //! 2. [`pipeline`] the router: which collection a physical table feeds.
 //! 3. [`resolver`] `SchemaResolver`: tables and DDL to collection definitions.
 //! 4. [`transform`] `Transformer`: rows to mutations.
@@ -29,6 +29,7 @@ pub mod lineage;
 mod manager;
 mod options;
 pub mod pipeline;
+mod reader;
 pub mod resolver;
 mod session;
 pub mod source;

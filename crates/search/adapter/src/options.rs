@@ -33,6 +33,9 @@ pub struct AdapterOptions {
     /// Where a first start begins: changes committed after it are delivered. `None` = now. A start that
     /// finds a checkpoint ignores it.
     pub start_ts: Option<StartTs>,
+    /// Whether a first start reads the rows that tables hold already, as of its start. Otherwise only later changes are
+    /// delivered.
+    pub initial_load: bool,
     /// Which column is the document id, for tables whose key does not tell.
     pub doc_ids: Vec<DocIdColumn>,
     /// What to do with tables that have no admissible document id.
@@ -111,12 +114,13 @@ pub struct DispatchLimits {
 }
 
 impl Default for DispatchLimits {
-    /// Four batches hide a round trip and an fsync; sixty-four keep many small partitions busy.
+    /// Four batches hide a round trip and an fsync; sixty-four keep many small partitions
+    /// busy. Mutations take several times their encoded size in memory.
     fn default() -> Self {
         Self {
             partition_in_flight_max: 4,
             in_flight_max: 64,
-            buffered_bytes_max: 128 << 20,
+            buffered_bytes_max: 32 << 20,
             backoff_min: Duration::from_millis(100),
             backoff_max: Duration::from_secs(5),
             drain_deadline: Duration::from_secs(10),
@@ -136,6 +140,7 @@ impl AdapterOptions {
             client_id: "tidegate".to_owned(),
             keyspace: None,
             start_ts: None,
+            initial_load: true,
             doc_ids: Vec::new(),
             unadmitted: Unadmitted::default(),
             text: Vec::new(),

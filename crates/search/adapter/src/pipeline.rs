@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use hashbrown::HashMap;
-use tidegate_codec::event::DdlEvent;
+use tidegate_codec::event::{DdlEvent, OwnedRow};
 use tidegate_contract::Breach;
 use tidegate_core::{MonoTime, ResolvedTs, TableId, Ts};
 use tidegate_mini::{Checkpoint, LiveTable};
@@ -17,11 +17,11 @@ use tidegate_proto::searchfabric::v1::{
     SchemaGeneration,
 };
 
-use crate::collection::{CatalogCall, CollectionWorker, Shared, Work};
+use crate::collection::{CatalogCall, CollectionWorker, ReadRequest, Shared, Work};
 use crate::error::AdapterError;
 use crate::lineage::{Generation, Lineage};
 use crate::options::Unadmitted;
-use crate::resolver::{Roster, SourceTable, TableChange, changes, same_meaning, table_context};
+use crate::resolver::{Reread, Roster, SourceTable, TableChange, changes, same_meaning, table_context};
 use crate::source::SourceEvent;
 
 /// A collection as the catalogue knew it at the start.
@@ -98,6 +98,7 @@ pub struct Pipeline {
     logical: HashMap<TableId, Routed>,
     routes: HashMap<TableId, Route>,
     partitions: HashMap<String, TableId>,
+    by_id: HashMap<String, usize>,
     skipped: HashMap<TableId, Skipped>,
     /// Which collection may send first, so that none is always last.
     turn: usize,
@@ -116,6 +117,7 @@ impl Pipeline {
             logical: HashMap::new(),
             routes: HashMap::new(),
             partitions: HashMap::new(),
+            by_id: HashMap::new(),
             skipped: HashMap::new(),
             turn: 0,
         }
@@ -126,9 +128,10 @@ impl Pipeline {
     /// # Errors
     /// What cannot be carried on.
     pub fn event(&mut self, event: SourceEvent, now: MonoTime) -> Result<(), AdapterError> {
+        let started = std::mem::replace(&mut self.started, true);
         match event {
             // Later joins follow a DDL, which has set the routes.
-            SourceEvent::Joined(_) if self.started => Ok(()),
+            SourceEvent::Joined(_) if started => Ok(()),
             SourceEvent::Joined(tables) => self.tables_of_start(&tables, now),
             SourceEvent::Rows(run) => match self.routes.get(&run.table) {
                 Some(Route::Collection(index)) => self.work(*index, Work::Rows(run), now),
@@ -163,7 +166,6 @@ impl Pipeline {
     }
 
     fn tables_of_start(&mut self, tables: &[LiveTable], now: MonoTime) -> Result<(), AdapterError> {
-        self.started = true;
         let mut logical: Vec<&LiveTable> = tables.iter().collect();
         logical.sort_by_key(|table| (table.version.table_id, table.id));
         logical.dedup_by_key(|table| table.version.table_id);
@@ -178,6 +180,7 @@ impl Pipeline {
                 ts: self.start.ts(),
                 read_from: HashMap::new(),
                 disposition: PartitionDisposition::KeepDocuments,
+                reread: Reread::Nothing,
                 context: table_context(&table),
             };
             if !self.resume(&table, &roster)? {
@@ -205,10 +208,9 @@ impl Pipeline {
                     let (table, schema_version) = (table.full_name(), generation.version);
                     return Err(AdapterError::Drift { table, schema_version, at: self.start });
                 }
-                self.check_held(&generation, &known.lineage)?;
+                self.check_held(&collection.collection_id, &generation, &known.lineage)?;
                 let lineage = known.lineage.clone();
-                let tables: Vec<TableId> = generation.tables().collect();
-                CollectionWorker::resume(collection, lineage, generation, tables, self.start, &self.shared)
+                CollectionWorker::resume(collection, lineage, generation, self.start, &self.shared)
             }
         };
         self.add(worker, table);
@@ -216,10 +218,16 @@ impl Pipeline {
     }
 
     /// Checks that nothing lies between what the gateway holds and where this run starts.
-    fn check_held(&self, generation: &Generation, lineage: &Lineage) -> Result<(), AdapterError> {
+    fn check_held(
+        &self,
+        collection_id: &str,
+        generation: &Generation,
+        lineage: &Lineage,
+    ) -> Result<(), AdapterError> {
         for partition in &generation.definition.source_partitions {
             let name = &partition.source_partition;
-            let resolved = self.shared.held.get(name).map_or(Ts::ZERO, |held| held.resolved.ts());
+            let key = (collection_id.to_owned(), name.clone());
+            let resolved = self.shared.held.get(&key).map_or(Ts::ZERO, |held| held.resolved.ts());
             let held = resolved.max(lineage.proven(name));
             if held < self.start.ts() {
                 let (partition, held) = (name.clone(), held.as_resolved());
@@ -231,6 +239,7 @@ impl Pipeline {
 
     fn add(&mut self, worker: CollectionWorker, table: &SourceTable) {
         let index = self.collections.len();
+        self.by_id.insert(worker.collection().collection_id.clone(), index);
         self.collections.push(worker);
         self.route(table, index);
     }
@@ -379,13 +388,32 @@ impl Pipeline {
     pub fn answer(&mut self, ack: MutationAck, now: MonoTime) -> Result<bool, AdapterError> {
         let partition = ack.stream_identity.as_ref().map_or("", |stream| stream.source_partition.as_str());
         let Some(table) = self.partitions.get(partition).copied() else { return Ok(false) };
-        match self.routes.get(&table) {
-            Some(Route::Collection(index)) => match self.collections.get_mut(*index) {
-                Some(worker) => worker.answer(table, ack, now),
-                None => Ok(false),
-            },
-            _ => Ok(false),
-        }
+        // By the collection it was sent to: the partition may belong to another one by now.
+        let collection = ack.collection.as_ref().map_or("", |c| c.collection_id.as_str());
+        let worker = self.by_id.get(collection).and_then(|index| self.collections.get_mut(*index));
+        worker.map_or(Ok(false), |worker| worker.answer(table, ack, now))
+    }
+
+    /// What is to be read now, each with the collection it is for.
+    pub fn poll_reads(&mut self) -> Vec<(usize, ReadRequest)> {
+        let workers = self.collections.iter_mut().enumerate();
+        workers.filter_map(|(index, worker)| Some((index, worker.poll_read()?))).collect()
+    }
+
+    /// Takes rows that were read for the collection `index`; all of one physical table.
+    ///
+    /// # Errors
+    /// A row that cannot be carried on.
+    pub fn rows_read(&mut self, index: usize, rows: Vec<OwnedRow>) -> Result<(), AdapterError> {
+        self.collections.get_mut(index).map_or(Ok(()), |worker| worker.rows_read(rows))
+    }
+
+    /// Everything that was to be read for the collection `index` has been taken.
+    ///
+    /// # Errors
+    /// What waited for it cannot be carried on.
+    pub fn read_done(&mut self, index: usize, now: MonoTime) -> Result<(), AdapterError> {
+        self.collections.get_mut(index).map_or(Ok(()), |worker| worker.read_done(now, &self.shared))
     }
 
     /// Takes the catalogue's answer about the collection `index`.

@@ -5,7 +5,7 @@
 //!
 //! - RENAME TABLE gives the collection another name; documents stay.
 //! - TRUNCATE TABLE keeps the collection, retires its partitions with their documents and begins with new
-//! ones.
+//!   ones.
 //! - DROP TABLE drops it. A later table of the same name is another collection.
 //!
 //! A DDL is search-affecting exactly when the definition that follows from the table after it differs from
@@ -25,7 +25,7 @@ use tidegate_proto::searchfabric::v1::{PartitionDisposition, ReplayContext};
 
 pub(crate) use change::table_context;
 pub use change::{TableChange, changes};
-pub(crate) use definition::{check_evolution, same_meaning};
+pub(crate) use definition::{is_rewritten, same_meaning};
 pub use field::TypeError;
 
 use crate::options::{AdapterOptions, DocIdColumn, TextHint};
@@ -57,8 +57,21 @@ pub struct Roster {
     pub read_from: HashMap<TableId, StartTs>,
     /// What becomes of the documents of partitions that leave.
     pub disposition: PartitionDisposition,
+    /// Which partitions hold rows that no event tells.
+    pub reread: Reread,
     /// Kept with the generation.
     pub context: ReplayContext,
+}
+
+/// Which partitions are read as a whole, as of the timestamp of the change, because no event tells their rows. (What a
+/// partition holds when it joins the source is told as events.)
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reread {
+    /// None; all, if the change rewrote a column's values.
+    #[default]
+    Nothing,
+    /// Those that are new to the table although the source followed them before: EXCHANGE PARTITION.
+    Added,
 }
 
 /// Why a table cannot be a collection (`spec/cdc-adapter.md` §4.2).
@@ -105,3 +118,6 @@ impl SchemaResolver {
         PartitionName::of(self.keyspace, table)
     }
 }
+
+#[cfg(test)]
+mod tests;

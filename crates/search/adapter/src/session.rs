@@ -6,8 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_core::{CheckpointTs, Clock, MonoTime, ResolvedTs, StartTs, SystemClock};
-use tidegate_mini::bridge::SourceEpoch;
-use tidegate_mini::{Control, Runtime, RuntimeHandle, StartConfig, TableFilter, TableSet, Upstream};
+use tidegate_mini::bridge::{BridgeError, SourceEpoch};
+use tidegate_mini::{
+    Control, MiniError, Runtime, RuntimeHandle, StartConfig, TableFilter, TableSet, Upstream,
+};
 use tidegate_proto::searchfabric::v1::MutationBatch;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -20,6 +22,7 @@ use crate::error::AdapterError;
 use crate::gateway::{Gateway, GatewayEvent};
 use crate::options::{AdapterOptions, OptionsError};
 use crate::pipeline::Pipeline;
+use crate::reader::{ReadEvent, TableReader};
 use crate::resolver::SchemaResolver;
 use crate::source::{EventQueue, SourceEvent, SubscriptionWorker};
 use crate::status::{AdapterState, AdapterStatus, StatusError, lag_ms, of_pipeline};
@@ -58,9 +61,12 @@ pub(crate) struct Session {
     control: Control,
     gateway: Gateway,
     heard: mpsc::Receiver<GatewayEvent>,
+    reader: TableReader,
     link: Link,
     saver: Saver,
     meter: Meter,
+    /// Rows acknowledged by sessions before this one.
+    rows_before: u64,
 }
 
 /// The mutation stream and its reconnection.
@@ -69,6 +75,7 @@ struct Link {
     batches: Option<mpsc::Sender<MutationBatch>>,
     backoff: Backoff,
     reopen_at: Option<MonoTime>,
+    /// Why the stream is not there, or why the session before ended; until an answer comes.
     error: Option<StatusError>,
 }
 
@@ -103,7 +110,8 @@ impl Session {
         let start = start_ts(around, &stored).await?;
         let last_epoch = stored.state.as_ref().map_or(0, |state| state.epoch).max(position.epoch);
         let epoch = last_epoch.saturating_add(1);
-        let state = StoredState::new(around.upstream.cluster_id(), start, epoch);
+        let first = stored.state.as_ref().map_or(start, |state| state.first_ts);
+        let state = StoredState::new(around.upstream.cluster_id(), first, start, epoch);
         // Before anything is sent under the new epoch, it must be impossible to use it again.
         let taken = Checkpoint { state: Some(state.clone()), partitions: stored.partitions };
         let saver = Saver::new(Arc::clone(&around.store), state, start, around.clock.mono());
@@ -120,8 +128,9 @@ impl Session {
         let queue = Arc::new(EventQueue::default());
         let worker =
             SubscriptionWorker::new(options.keyspace, epoch, Arc::clone(&queue), around.clock.clone());
-        let runtime = Runtime::start(&around.upstream, source_config(options, start)?, worker).await?;
-        let link = Link::new(options);
+        let runtime = Runtime::start(&around.upstream, source_config(options, start, first)?, worker).await?;
+        let before = Arc::clone(&around.status.borrow());
+        let link = Link::new(options, before.last_error.clone());
         Ok(Self {
             pipeline: Pipeline::new(shared, known, start),
             queue,
@@ -129,8 +138,10 @@ impl Session {
             runtime,
             gateway,
             heard,
+            reader: TableReader::new(around.upstream.pd().clone(), options.keyspace),
             link,
             saver,
+            rows_before: before.rows_acked,
             meter: Meter { at: around.clock.mono(), rows: 0, rate: 0.0, status_at: around.clock.mono() },
         })
     }
@@ -142,7 +153,7 @@ impl Session {
         let report = self.runtime.wait().await;
         let result = match (result, report.error) {
             // The source's own error explains why its queue closed.
-            (Err(AdapterError::Ended(_)), Some(error)) => Err(AdapterError::Source(error)),
+            (Err(AdapterError::Ended(_)), Some(error)) => Err(source_error(error)),
             (result, _) => result,
         };
         self.publish(around, around.clock.mono());
@@ -170,7 +181,10 @@ impl Session {
                     deadline = Some(around.clock.mono().after(around.options.dispatch.drain_deadline));
                 }
                 saved = self.saver.saved() => self.saver.done(saved, &self.control)?,
-                Some(event) = self.heard.recv() => self.hear(event, around.clock.mono())?,
+                Some(event) = self.heard.recv() => self.hear_all(event, around.clock.mono())?,
+                Some(read) = self.reader.next(), if self.pipeline.has_room() => {
+                    self.read(read, around.clock.mono())?;
+                }
                 event = self.queue.pop(), if self.pipeline.has_room() && !self.source_ended() => {
                     self.source_event(event, deadline.is_some(), around.clock.mono())?;
                 }
@@ -189,6 +203,14 @@ impl Session {
             Some(event) => self.pipeline.event(event, now),
             None if stopping => Ok(()),
             None => Err(AdapterError::Ended("source")),
+        }
+    }
+
+    fn read(&mut self, read: ReadEvent, now: MonoTime) -> Result<(), AdapterError> {
+        match read {
+            ReadEvent::Rows(index, rows) => self.pipeline.rows_read(index, rows),
+            ReadEvent::Done(index) => self.pipeline.read_done(index, now),
+            ReadEvent::Failed(error) => Err(error),
         }
     }
 
@@ -225,6 +247,20 @@ impl Session {
         for (index, call) in self.pipeline.poll_calls(now) {
             self.gateway.call(index, call);
         }
+        for (index, request) in self.pipeline.poll_reads() {
+            self.reader.start(index, request);
+        }
+    }
+
+    /// Takes an answer and those that are there already, before anything is sent: one look at the lanes for
+    /// many answers.
+    fn hear_all(&mut self, first: GatewayEvent, now: MonoTime) -> Result<(), AdapterError> {
+        self.hear(first, now)?;
+        for _ in 0..GATEWAY_EVENTS_MAX {
+            let Ok(event) = self.heard.try_recv() else { break };
+            self.hear(event, now)?;
+        }
+        Ok(())
     }
 
     fn hear(&mut self, event: GatewayEvent, now: MonoTime) -> Result<(), AdapterError> {
@@ -267,7 +303,8 @@ impl Session {
     fn publish(&mut self, around: &Surroundings, now: MonoTime) {
         let wall_ms = around.clock.wall_ms();
         let mut status = of_pipeline(&self.pipeline, now, wall_ms);
-        let rows = status.collections.iter().flat_map(|c| &c.partitions).map(|p| p.rows_acked).sum();
+        let here: u64 = status.collections.iter().flat_map(|c| &c.partitions).map(|p| p.rows_acked).sum();
+        let rows = self.rows_before + here;
         let before = around.status.borrow();
         status.state =
             if around.stop.is_cancelled() { AdapterState::Draining } else { AdapterState::Running };
@@ -277,8 +314,7 @@ impl Session {
         status.rows_acked = rows;
         status.rows_per_s = self.meter.measure(rows, now);
         status.buffered_bytes += self.queue.bytes();
-        status.last_error =
-            self.link.error.clone().or_else(|| before.last_error.clone().filter(|_| rows == 0));
+        status.last_error.clone_from(&self.link.error);
         let retry = self.link.reopen_at.map(|at| at.since(now).as_millis());
         status.next_retry_ms = retry.and_then(|ms| u64::try_from(ms).ok());
         drop(before);
@@ -289,14 +325,14 @@ impl Session {
 
 impl Link {
     /// Closed; opened at once.
-    fn new(options: &AdapterOptions) -> Self {
+    fn new(options: &AdapterOptions, error: Option<StatusError>) -> Self {
         let limits = &options.dispatch;
         Self {
             number: 0,
             batches: None,
             backoff: Backoff::new(limits.backoff_min, limits.backoff_max, 2),
             reopen_at: Some(MonoTime::default()),
-            error: None,
+            error,
         }
     }
 }
@@ -308,9 +344,11 @@ impl Saver {
 
     /// Starts a save if something moved and none is running.
     fn start(&mut self, pipeline: &Pipeline, now: MonoTime) {
+        if self.running.is_some() || now.since(self.last) < SAVE_INTERVAL {
+            return;
+        }
         let resume_ts = pipeline.resume_ts();
-        let moved = self.moved || resume_ts > self.saved;
-        if self.running.is_some() || !moved || now.since(self.last) < SAVE_INTERVAL {
+        if !self.moved && resume_ts <= self.saved {
             return;
         }
         self.last = now;
@@ -389,16 +427,22 @@ async fn start_ts(around: &Surroundings, stored: &Checkpoint) -> Result<Resolved
     match around.options.start_ts {
         Some(start) => Ok(start.ts().as_resolved()),
         None => {
-            let now = around.upstream.pd().tso().await.map_err(tidegate_mini::MiniError::from)?;
+            let now = around.upstream.pd().tso().await.map_err(MiniError::from)?;
             Ok(now.as_resolved())
         }
     }
 }
 
-fn source_config(options: &AdapterOptions, start: ResolvedTs) -> Result<StartConfig, AdapterError> {
+fn source_config(
+    options: &AdapterOptions,
+    start: ResolvedTs,
+    first: ResolvedTs,
+) -> Result<StartConfig, AdapterError> {
     let filter = TableFilter::parse(&options.tables).map_err(OptionsError::Tables)?;
     let mut config = StartConfig::new(StartTs::new(start.get()), TableSet::Follow(filter));
     config.keyspace = options.keyspace;
+    // Until the checkpoint has left the first start behind, the first load may not be complete.
+    config.read_existing = options.initial_load && start == first;
     config.schema_dir = options.state_dir.as_ref().map(|dir: &PathBuf| dir.join("schema"));
     config.gc_barrier = format!("tidegate-{}", options.client_id);
     Ok(config)
@@ -407,6 +451,17 @@ fn source_config(options: &AdapterOptions, start: ResolvedTs) -> Result<StartCon
 async fn blocking(store: Arc<CheckpointStore>, checkpoint: Checkpoint) -> Result<(), AdapterError> {
     let saved = tokio::task::spawn_blocking(move || store.save(&checkpoint)).await;
     saved.unwrap_or(Err(AdapterError::Ended("checkpoint writer")))
+}
+
+/// What stopped the source. If it was our own callback, the bridge's error is the cause.
+fn source_error(error: MiniError) -> AdapterError {
+    match error {
+        MiniError::Callback { callback, position, source } => match source.downcast::<BridgeError>() {
+            Ok(bridge) => AdapterError::Bridge(*bridge),
+            Err(source) => AdapterError::Source(MiniError::Callback { callback, position, source }),
+        },
+        error => AdapterError::Source(error),
+    }
 }
 
 /// Whether starting over can help.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tidegate_codec::event::{DdlEvent, OwnedRow, RowChanged};
 use tidegate_core::{Clock, KeyspaceId, TableId};
-use tidegate_mini::bridge::{Admitted, Bridge, BridgeLimits, DdlScope, SealedRun, SourceEpoch};
+use tidegate_mini::bridge::{Admitted, Bridge, BridgeLimits, DdlScope, SealedRow, SealedRun, SourceEpoch};
 use tidegate_mini::{Admission, Callback, CallbackError, Checkpoint, LiveTable};
 use tokio::sync::Notify;
 
@@ -16,6 +16,9 @@ use tokio::sync::Notify;
 const QUEUE_BYTES_MAX: usize = 32 << 20;
 /// Events that wait before the source is slowed: progress without rows costs memory too.
 const QUEUE_EVENTS_MAX: usize = 4_096;
+
+/// Rows that are transformed at once: enough to fill several batches, few enough to stay small in memory.
+const PART_ROWS: usize = 2_048;
 
 /// What the source says, in order.
 #[derive(Debug)]
@@ -137,7 +140,23 @@ impl<C: Clock + 'static> SubscriptionWorker<C> {
     }
 
     fn push_runs(&self, runs: Vec<SealedRun<OwnedRow>>) {
-        runs.into_iter().for_each(|run| self.queue.push(SourceEvent::Rows(run)));
+        for run in runs {
+            split(run, |part| self.queue.push(SourceEvent::Rows(part)));
+        }
+    }
+}
+
+/// Hands out a run in parts of about [`PART_ROWS`], so that a first scan is not transformed in one piece. The
+/// rows of one transaction stay together.
+fn split(run: SealedRun<OwnedRow>, mut part: impl FnMut(SealedRun<OwnedRow>)) {
+    let SealedRun { table, partition, epoch, mut first_seq, mut rows } = run;
+    while !rows.is_empty() {
+        let boundary = |pair: &[SealedRow<OwnedRow>]| matches!(pair, [a, b] if a.commit_ts != b.commit_ts);
+        let whole = rows.windows(2).skip(PART_ROWS - 1).position(boundary);
+        let rest = whole.map_or_else(Vec::new, |at| rows.split_off(PART_ROWS + at));
+        let next_seq = rest.first().map(|row| row.seq);
+        part(SealedRun { table, partition: partition.clone(), epoch, first_seq, rows });
+        (rows, first_seq) = (rest, next_seq.unwrap_or(first_seq));
     }
 }
 

@@ -93,7 +93,7 @@ pub struct CollectionStatus {
     pub collection_id: String,
     /// Its name, `db.table`; empty before its first generation.
     pub name: String,
-    /// `running`, `fencing`, `applying` or `detached`.
+    /// `running`, `fencing`, `applying`, `reading` or `detached`.
     pub phase: &'static str,
     /// Generation in force; 0 before the first.
     pub schema_version: u32,
@@ -202,6 +202,7 @@ fn of_collection(worker: &CollectionWorker, now: MonoTime, wall_ms: u64) -> Coll
             Phase::Running => "running",
             Phase::Fencing => "fencing",
             Phase::Applying => "applying",
+            Phase::Reading => "reading",
             Phase::Detached => "detached",
         },
         schema_version: generation.map_or(0, |g| g.version),

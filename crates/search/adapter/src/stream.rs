@@ -56,13 +56,14 @@ pub struct Acked {
 }
 
 impl Stream {
-    /// A stream that begins with number 1. Progress counts as acknowledged up to `from`, or up to what the
+    /// A stream whose first entry has the number `next_seq`. Progress counts as acknowledged up to `from`, or up to what the
     /// gateway holds.
     pub fn new(
         name: StreamName,
         generation: &Generation,
         from: ResolvedTs,
         held: Held,
+        next_seq: u64,
         batch: BatchLimits,
         dispatch: &DispatchLimits,
     ) -> Self {
@@ -70,7 +71,7 @@ impl Stream {
             name.partition.as_str().bytes().fold(0u64, |n, b| n.wrapping_mul(31).wrapping_add(b.into()));
         let acked = from.max(held.resolved);
         Self {
-            builder: BatchBuilder::new(name.clone(), batch, generation),
+            builder: BatchBuilder::new(name.clone(), next_seq, batch, generation),
             name,
             lane: Lane::new(dispatch, seed),
             window: dispatch.partition_in_flight_max,
@@ -124,6 +125,16 @@ impl Stream {
         self.flush_progress();
         let sealed = self.builder.barrier(ddl_ts, fence_id);
         self.enqueue(sealed);
+    }
+
+    /// Whether the gateway held everything at or below `ts` when the adapter started.
+    pub fn held(&self, ts: Ts) -> bool {
+        ts <= self.held.ts()
+    }
+
+    /// Number of the next entry.
+    pub const fn next_seq(&self) -> u64 {
+        self.builder.next_seq()
     }
 
     /// Goes on under another generation, after a barrier.

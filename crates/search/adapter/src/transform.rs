@@ -14,8 +14,8 @@ use tidegate_codec::value::Value;
 use tidegate_core::{ColumnId, CommitTs};
 use tidegate_mini::bridge::SealedRow;
 use tidegate_proto::searchfabric::v1::{
-    CollectionSchemaDefinition, DocumentId, FieldData, RowMutation, RowMutationKind, document_id,
-    field_schema,
+    CollectionSchemaDefinition, DocumentId, FieldData, FieldSchema, RowMutation, RowMutationKind,
+    ScalarFieldType, document_id, field_schema::Type,
 };
 
 use crate::error::AdapterError;
@@ -37,8 +37,15 @@ struct Plan {
 struct FieldPlan {
     name: String,
     column: usize,
-    as_list: bool,
-    dimensions: Option<u32>,
+    kind: FieldKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FieldKind {
+    Text,
+    Vector(u32),
+    List,
+    Other,
 }
 
 /// Turns rows of one collection into mutations.
@@ -113,12 +120,7 @@ impl Plan {
         for field in &generation.definition.fields {
             let found = info.column_by_id(ColumnId(field.field_id));
             let (column, _) = found.ok_or_else(|| mismatch(&field.name))?;
-            let dimensions = match &field.r#type {
-                Some(field_schema::Type::Vector(spec)) => Some(spec.dimensions),
-                _ => None,
-            };
-            let as_list = matches!(field.r#type, Some(field_schema::Type::ListOf(_)));
-            fields.push(FieldPlan { name: field.name.clone(), column, as_list, dimensions });
+            fields.push(FieldPlan { name: field.name.clone(), column, kind: FieldKind::of(field) });
         }
         let doc_id_field = generation.schema.doc_id_field();
         let doc_id = fields.iter().find(|f| f.name == doc_id_field).map(|f| f.column);
@@ -160,14 +162,27 @@ impl Plan {
     }
 }
 
+impl FieldKind {
+    fn of(field: &FieldSchema) -> Self {
+        match &field.r#type {
+            Some(Type::Vector(spec)) => Self::Vector(spec.dimensions),
+            Some(Type::ListOf(_)) => Self::List,
+            Some(Type::Scalar(scalar)) if *scalar == i32::from(ScalarFieldType::String) => Self::Text,
+            _ => Self::Other,
+        }
+    }
+}
+
 impl FieldPlan {
     fn data(&self, value: Value<'_>) -> Result<FieldData, ValueError> {
-        match value {
-            Value::Vector(v) if self.as_list => number_list(&v),
-            Value::Vector(v) if u32::try_from(v.dimension()).ok() != self.dimensions => {
+        match (value, self.kind) {
+            (Value::Vector(v), FieldKind::List) => number_list(&v),
+            (Value::Vector(v), FieldKind::Vector(n)) if u32::try_from(v.dimension()) != Ok(n) => {
                 Err(ValueError::Dimension)
             }
-            value => field_data(value),
+            // Some columns let bytes through that are no text; a string field cannot carry them.
+            (Value::Bytes(_), FieldKind::Text) => Err(ValueError::NotUtf8),
+            (value, _) => field_data(value),
         }
     }
 }
@@ -204,4 +219,165 @@ fn drop_moved(mutations: &mut Vec<RowMutation>, start: usize) {
         at += 1;
         at <= start || !is_delete(m) || doc_id_of(m).is_none_or(|id| !written.contains(&id))
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use tidegate_codec::event::RowKind;
+    use tidegate_codec::key::{Handle, record_key};
+    use tidegate_codec::meta::TableInfo;
+    use tidegate_core::{Op, RawChange, RegionId, StartTs, TableId};
+    use tidegate_mini::bridge::SourceSeq;
+    use tidegate_proto::searchfabric::v1::{AtomicValue, atomic_value, field_data};
+
+    use super::*;
+    use crate::lineage::fixture::generation;
+
+    /// `emoji(id bigint unsigned primary key, label varchar, n bigint, v vector(2))`: handle in `id`, or none.
+    fn layout(id_is_handle: bool) -> Arc<TableLayout> {
+        let column = |id: i64, name: &str, field_type: &str| {
+            format!(r#"{{"id":{id},"name":"{name}","offset":{},"type":{field_type},"state":5}}"#, id - 1)
+        };
+        let columns = [
+            column(1, "id", r#"{"Tp":8,"Flag":35,"Flen":20,"Charset":"binary"}"#),
+            column(2, "label", r#"{"Tp":15,"Flag":0,"Flen":99,"Charset":"utf8mb4","Collate":"utf8mb4_bin"}"#),
+            column(3, "n", r#"{"Tp":8,"Flag":0,"Flen":20,"Charset":"binary"}"#),
+            column(4, "v", r#"{"Tp":225,"Flag":0,"Flen":2,"Charset":"binary"}"#),
+        ];
+        let table = format!(r#"{{"id":7,"pk_is_handle":{id_is_handle},"cols":[{}]}}"#, columns.join(","));
+        Arc::new(TableLayout::new(Arc::new(TableInfo::parse(table.as_bytes()).expect("a table"))))
+    }
+
+    /// A row of format v2 with these columns; every other one is NULL.
+    fn value(set: &[(u8, &[u8])]) -> Bytes {
+        let null: Vec<u8> = (1..=4).filter(|id| set.iter().all(|(s, _)| s != id)).collect();
+        let mut out =
+            vec![128, 0, u8::try_from(set.len()).expect("few"), 0, u8::try_from(null.len()).expect("few"), 0];
+        out.extend(set.iter().map(|(id, _)| *id).chain(null));
+        let mut end = 0;
+        for (_, bytes) in set {
+            end += bytes.len();
+            out.extend(u16::try_from(end).expect("short").to_le_bytes());
+        }
+        out.extend(set.iter().flat_map(|(_, bytes)| bytes.to_vec()));
+        out.into()
+    }
+
+    fn change(
+        layout: &Arc<TableLayout>,
+        handle: i64,
+        commit_ts: u64,
+        old: Option<Bytes>,
+        new: Option<Bytes>,
+    ) -> SealedRow<OwnedRow> {
+        let kind = match (&old, &new) {
+            (None, _) => RowKind::Insert,
+            (_, None) => RowKind::Delete,
+            _ => RowKind::Update,
+        };
+        let raw = RawChange {
+            op: if new.is_some() { Op::Put } else { Op::Delete },
+            key: record_key(None, TableId(7), &Handle::Int(handle)).into(),
+            value: new.unwrap_or_default(),
+            old_value: old.unwrap_or_default(),
+            start_ts: StartTs::new(commit_ts - 1),
+            commit_ts: CommitTs::new(commit_ts),
+            region_id: RegionId(1),
+        };
+        let row = OwnedRow { table_id: TableId(7), kind, raw, layout: Arc::clone(layout) };
+        SealedRow { seq: SourceSeq::FIRST, commit_ts: CommitTs::new(commit_ts), row }
+    }
+
+    fn transform(rows: &[SealedRow<OwnedRow>]) -> Vec<(RowMutationKind, u64, u64)> {
+        let mutations = Transformer::default().transform(rows, &generation(2, 10)).expect("sound rows");
+        mutations.iter().map(|m| (m.kind(), doc_id_of(m).expect("an id"), m.commit_ts)).collect()
+    }
+
+    #[test]
+    fn an_upsert_carries_the_whole_row_and_passes_the_contract() {
+        let layout = layout(true);
+        let label = "猫".as_bytes();
+        let vector = [&2u32.to_le_bytes()[..], &1f32.to_le_bytes(), &0.5f32.to_le_bytes()].concat();
+        let rows = [change(&layout, -1, 20, None, Some(value(&[(2, label), (4, &vector)])))];
+        let generation = generation(2, 10);
+        let mutations = Transformer::default().transform(&rows, &generation).expect("a sound row");
+        let [mutation] = mutations.as_slice() else { panic!("one mutation: {mutations:?}") };
+        generation.schema.check_row(mutation, 2).expect("a row that the contract admits");
+        // The handle -1 is the unsigned id 2^64 - 1.
+        assert_eq!(doc_id_of(mutation), Some(u64::MAX));
+        let atomic = |name: &str| match mutation.fields.get(name).and_then(|f| f.value.clone()) {
+            Some(field_data::Value::AtomicValue(AtomicValue { value })) => value,
+            other => panic!("{name}: {other:?}"),
+        };
+        assert_eq!(atomic("label"), Some(atomic_value::Value::StringValue("猫".to_owned())));
+        assert!(matches!(atomic("n"), Some(atomic_value::Value::NullValue(_))), "null is there, not missing");
+    }
+
+    #[test]
+    fn inserts_and_updates_are_upserts_and_deletes_are_deletes() {
+        let layout = layout(true);
+        let (a, b) = (value(&[(3, &[1])]), value(&[(3, &[2])]));
+        let rows = [
+            change(&layout, 1, 20, None, Some(a.clone())),
+            change(&layout, 1, 21, Some(a), Some(b.clone())),
+            change(&layout, 1, 22, Some(b), None),
+        ];
+        use RowMutationKind::{Delete, Upsert};
+        assert_eq!(transform(&rows), [(Upsert, 1, 20), (Upsert, 1, 21), (Delete, 1, 22)]);
+    }
+
+    #[test]
+    fn an_update_of_the_document_id_deletes_the_old_document() {
+        let layout = layout(false);
+        let rows = [change(&layout, 1, 20, Some(value(&[(1, &[5])])), Some(value(&[(1, &[6])])))];
+        assert_eq!(transform(&rows), [(RowMutationKind::Delete, 5, 20), (RowMutationKind::Upsert, 6, 20)]);
+    }
+
+    #[test]
+    fn rows_that_swap_their_ids_in_one_transaction_are_two_upserts() {
+        let layout = layout(false);
+        let id = |n: u8| value(&[(1, &[n])]);
+        let swap = |at| {
+            [
+                change(&layout, 1, at, Some(id(5)), Some(id(6))),
+                change(&layout, 2, at, Some(id(6)), Some(id(5))),
+            ]
+        };
+        assert_eq!(
+            transform(&swap(20)),
+            [(RowMutationKind::Upsert, 6, 20), (RowMutationKind::Upsert, 5, 20)]
+        );
+        let mut apart = swap(20).to_vec();
+        apart.truncate(1);
+        apart.extend(swap(21).into_iter().skip(1));
+        use RowMutationKind::{Delete, Upsert};
+        assert_eq!(transform(&apart), [(Delete, 5, 20), (Upsert, 6, 20), (Delete, 6, 21), (Upsert, 5, 21)]);
+    }
+
+    #[test]
+    fn what_has_no_exact_form_is_refused_with_its_place_and_without_its_value() {
+        let layout = layout(true);
+        let check = |new: Bytes, part: &str| {
+            let rows = [change(&layout, 1, 20, None, Some(new))];
+            let error = Transformer::default().transform(&rows, &generation(2, 10)).expect_err(part);
+            let text = error.to_string();
+            assert!(text.contains(part) && text.contains("20"), "{text}");
+        };
+        check(value(&[(2, &[0xFF, 0xFE])]), "demo.emoji.label");
+        let three = [&3u32.to_le_bytes()[..], &[0; 12]].concat();
+        check(value(&[(4, &three)]), "another dimension");
+        let nan = [&2u32.to_le_bytes()[..], &f32::NAN.to_le_bytes(), &[0; 4]].concat();
+        check(value(&[(4, &nan)]), "not finite");
+    }
+
+    #[test]
+    fn a_row_of_another_table_version_is_refused() {
+        let table = r#"{"id":7,"pk_is_handle":true,"cols":[{"id":1,"name":"id","offset":0,
+            "type":{"Tp":8,"Flag":35,"Flen":20,"Charset":"binary"},"state":5}]}"#;
+        let info = Arc::new(TableInfo::parse(table.as_bytes()).expect("a table"));
+        let rows = [change(&Arc::new(TableLayout::new(info)), 1, 20, None, Some(value(&[])))];
+        let error = Transformer::default().transform(&rows, &generation(2, 10)).expect_err("no label");
+        assert!(matches!(error, AdapterError::SchemaMismatch { field, .. } if field == "label"));
+    }
 }

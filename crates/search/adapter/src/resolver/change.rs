@@ -9,7 +9,7 @@ use tidegate_codec::meta::TableInfo;
 use tidegate_core::{StartTs, TableId};
 use tidegate_proto::searchfabric::v1::{PartitionDisposition, ReplayContext};
 
-use super::{Roster, SourceTable};
+use super::{Reread, Roster, SourceTable};
 use crate::error::AdapterError;
 
 /// One table's part of a DDL event.
@@ -33,17 +33,37 @@ pub enum TableChange {
 /// The parts of `event`, one for each table it is about; none for objects without rows.
 ///
 /// # Errors
-/// [`AdapterError::RowsWithoutEvents`] for DDL that moves rows without telling row by row.
+/// [`AdapterError::Unsupported`] for DDL that turns back the whole cluster.
 pub fn changes(event: &DdlEvent) -> Result<Vec<TableChange>, AdapterError> {
     use ActionType as A;
     match event.action {
         A::DropTable => Ok(vec![TableChange::Dropped(event.table_id)]),
         A::DropSchema => Ok(vec![TableChange::SchemaDropped(event.schema_name.clone())]),
-        A::ExchangePartition | A::RecoverTable | A::RecoverSchema | A::FlashbackCluster => {
-            Err(AdapterError::RowsWithoutEvents { action: event.action, finished_ts: event.finished_ts })
+        A::ExchangePartition => Ok(exchange(event)),
+        A::FlashbackCluster => {
+            Err(AdapterError::Unsupported { action: event.action, finished_ts: event.finished_ts })
         }
-        _ => Ok(after(event).into_iter().map(|table| now(event, table)).collect()),
+        _ => Ok(after(event).into_iter().map(|table| now(event, table, None)).collect()),
     }
+}
+
+/// A partition and a table swap their ids and with them their rows. The event has the partitioned table after it and the
+/// normal table before it.
+fn exchange(event: &DdlEvent) -> Vec<TableChange> {
+    let mut changes = Vec::new();
+    for mut table in after(event) {
+        let normal = table.info.id == event.table_id;
+        let partition = event.blocked_tables.ids().iter().find(|id| **id != event.table_id);
+        if let Some(partition) = partition.filter(|_| normal) {
+            let mut info = (*table.info).clone();
+            let before = std::mem::replace(&mut info.id, *partition);
+            table.info = Arc::new(info);
+            changes.push(now(event, table, Some(before)));
+        } else {
+            changes.push(now(event, table, None));
+        }
+    }
+    changes
 }
 
 /// The tables after the event.
@@ -64,19 +84,23 @@ fn source_table((schema, name, info): (&String, &String, &Arc<TableInfo>)) -> So
     SourceTable { schema: schema.clone(), name: name.clone(), info: Arc::clone(info) }
 }
 
-fn now(event: &DdlEvent, table: SourceTable) -> TableChange {
+fn now(event: &DdlEvent, table: SourceTable, renumbered: Option<TableId>) -> TableChange {
     use ActionType as A;
     let renumbers =
         matches!(event.action, A::TruncateTable | A::AlterTablePartitioning | A::RemovePartitioning);
-    let replaces = event.other.as_ref().filter(|_| renumbers).map(|other| other.table_id);
-    let deletes = matches!(event.action, A::TruncateTable | A::DropPartition | A::TruncatePartition);
-    let disposition =
-        if deletes { PartitionDisposition::DeleteDocuments } else { PartitionDisposition::KeepDocuments };
+    let other = event.other.as_ref().filter(|_| renumbers).map(|other| other.table_id);
+    let disposition = match event.action {
+        A::TruncateTable | A::DropPartition | A::TruncatePartition | A::ExchangePartition => {
+            PartitionDisposition::DeleteDocuments
+        }
+        _ => PartitionDisposition::KeepDocuments,
+    };
+    let reread = if event.action == A::ExchangePartition { Reread::Added } else { Reread::Nothing };
     let read_from: HashMap<TableId, StartTs> =
         event.need_added_tables.iter().map(|added| (added.table_id, added.read_from)).collect();
     let context = context(event, &table);
-    let roster = Roster { ts: event.finished_ts.ts(), read_from, disposition, context };
-    TableChange::Now { table, replaces, roster }
+    let roster = Roster { ts: event.finished_ts.ts(), read_from, disposition, reread, context };
+    TableChange::Now { table, replaces: renumbered.or(other), roster }
 }
 
 fn context(event: &DdlEvent, table: &SourceTable) -> ReplayContext {

@@ -6,16 +6,13 @@ use hashbrown::HashMap;
 use tidegate_codec::key::Handle;
 use tidegate_codec::meta::{ColumnInfo, TableInfo};
 use tidegate_codec::row::TableLayout;
-use tidegate_core::Ts;
 use tidegate_proto::searchfabric::v1::{
-    CollectionSchemaDefinition, CollectionTruthMode, DocIdMapping, FieldData, FieldSchema,
-    PartitionDisposition, RetiredPartition, ScalarFieldType, SourcePartition, TextAnalysis,
-    UndeclaredFieldPolicy,
+    CollectionSchemaDefinition, CollectionTruthMode, DocIdMapping, FieldData, FieldSchema, RetiredPartition,
+    ScalarFieldType, SourcePartition, TextAnalysis, UndeclaredFieldPolicy, field_schema::Type,
 };
 
 use super::{Inadmissible, Roster, SchemaResolver, SourceTable, field};
 use crate::error::AdapterError;
-use crate::lineage::Lineage;
 use crate::value::field_data;
 
 /// A row of format v2 that mentions no column (`reference/tidb-keys-and-rows.md` §4): reading a column of it
@@ -77,6 +74,8 @@ impl SchemaResolver {
             .map(|(index, column)| {
                 let mut field = self.field(table, column)?;
                 match (prev, known(field.field_id)) {
+                    // A rewritten column has no common value; its rows are read again.
+                    (Some(prev), None) if is_rewritten(prev, &field) => {}
                     (Some(_), None) => field.fill_value = Some(fill_value(table, &layout, index)?),
                     // What it was filled with stays part of its definition, so that an unrelated DDL changes
                     // nothing.
@@ -131,7 +130,9 @@ impl SchemaResolver {
             .map(|id| {
                 let source_partition = self.partition(id).to_string();
                 let read_from = roster.read_from.get(&id).map_or(roster.ts.get(), |ts| ts.get());
-                let start_ts = before.get(source_partition.as_str()).copied().unwrap_or(read_from);
+                // What a partition holds already comes at the timestamp of the change itself.
+                let begin = read_from.min(roster.ts.prev().get());
+                let start_ts = before.get(source_partition.as_str()).copied().unwrap_or(begin);
                 SourcePartition { source_partition, start_ts }
             })
             .collect();
@@ -184,6 +185,19 @@ fn inadmissible(table: &SourceTable, reason: Inadmissible) -> AdapterError {
     AdapterError::Inadmissible { table: table.full_name(), reason }
 }
 
+/// Whether the DDL that made `new` rewrote the column's stored values: a column with an old name and a new id, or
+/// an old id and another type. FLOAT to DOUBLE keeps every value.
+pub(crate) fn is_rewritten(prev: &CollectionSchemaDefinition, new: &FieldSchema) -> bool {
+    let scalar = |t: ScalarFieldType| Some(Type::Scalar(t.into()));
+    let widened = |old: &FieldSchema| {
+        old.r#type == scalar(ScalarFieldType::Float) && new.r#type == scalar(ScalarFieldType::Double)
+    };
+    prev.fields.iter().any(|old| match old.field_id == new.field_id {
+        true => old.r#type != new.r#type && !widened(old),
+        false => old.name == new.name,
+    })
+}
+
 /// Whether two definitions mean the same to an index, whatever DDL made them. What a generation retired
 /// concerns only the moment it began.
 pub(crate) fn same_meaning(a: &CollectionSchemaDefinition, b: &CollectionSchemaDefinition) -> bool {
@@ -195,47 +209,4 @@ pub(crate) fn same_meaning(a: &CollectionSchemaDefinition, b: &CollectionSchemaD
     };
     // A table that was truncated has other partitions, so comparing these is enough to see it.
     core(a) == core(b)
-}
-
-/// Whether partitions leave with their documents although an earlier DDL retired partitions that kept theirs:
-/// the index then cannot tell which of these documents to delete. When all partitions leave, all documents
-/// do, and nobody needs to.
-fn ownership_is_lost(
-    prev: &CollectionSchemaDefinition,
-    next: &CollectionSchemaDefinition,
-    lineage: &Lineage,
-    ddl_ts: Ts,
-) -> bool {
-    let any = |d: &CollectionSchemaDefinition, disposition: PartitionDisposition| {
-        d.retired_partitions.iter().any(|p| p.disposition() == disposition)
-    };
-    any(next, PartitionDisposition::DeleteDocuments)
-        && next.retired_partitions.len() < prev.source_partitions.len()
-        && lineage.until(ddl_ts).any(|g| any(&g.definition, PartitionDisposition::KeepDocuments))
-}
-
-/// Checks that the step from `prev` to `next`, by the DDL at `ddl_ts`, can be made from row events alone.
-///
-/// # Errors
-/// [`AdapterError::ValuesWithoutEvents`] for a column whose values were rewritten,
-/// [`AdapterError::OwnershipLost`] for partitions that leave after a reorganisation.
-pub(crate) fn check_evolution(
-    prev: &CollectionSchemaDefinition,
-    next: &CollectionSchemaDefinition,
-    lineage: &Lineage,
-    ddl_ts: Ts,
-) -> Result<(), AdapterError> {
-    let finished_ts = ddl_ts.as_commit();
-    // A column with the old name and a new id is the same column with every value rewritten.
-    let rewritten = |new: &&FieldSchema| {
-        prev.fields.iter().any(|old| old.name == new.name && old.field_id != new.field_id)
-    };
-    if let Some(field) = next.fields.iter().find(rewritten) {
-        let (table, column) = (next.name.clone(), field.name.clone());
-        return Err(AdapterError::ValuesWithoutEvents { table, column, finished_ts });
-    }
-    if ownership_is_lost(prev, next, lineage, ddl_ts) {
-        return Err(AdapterError::OwnershipLost { table: next.name.clone(), finished_ts });
-    }
-    Ok(())
 }

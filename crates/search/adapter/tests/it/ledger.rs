@@ -16,12 +16,12 @@ use tidegate_proto::searchfabric::v1::{
 
 /// A document, or its tombstone.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Doc {
-    pub version: u64,
-    pub fields: Option<BTreeMap<String, FieldData>>,
-    pub owner: String,
+pub(crate) struct Doc {
+    pub(crate) version: u64,
+    pub(crate) fields: Option<BTreeMap<String, FieldData>>,
+    pub(crate) owner: String,
     /// What was sent, before any later generation changed the stored form.
-    pub sent: Fingerprint,
+    pub(crate) sent: Fingerprint,
 }
 
 #[derive(Debug, Default)]
@@ -32,21 +32,22 @@ struct Stream {
 }
 
 #[derive(Debug, Default)]
-pub struct Coll {
-    pub generations: Vec<SchemaGeneration>,
-    pub dropped_at: Option<u64>,
-    pub docs: BTreeMap<u64, Doc>,
+pub(crate) struct Coll {
+    pub(crate) generations: Vec<SchemaGeneration>,
+    pub(crate) dropped_at: Option<u64>,
+    pub(crate) docs: BTreeMap<u64, Doc>,
 }
 
 /// What a gateway and a catalogue know.
 #[derive(Debug, Default)]
-pub struct Ledger {
-    pub collections: BTreeMap<String, Coll>,
-    streams: BTreeMap<String, Stream>,
+pub(crate) struct Ledger {
+    pub(crate) collections: BTreeMap<String, Coll>,
+    /// By collection and source partition.
+    streams: BTreeMap<(String, String), Stream>,
     receipts: BTreeMap<String, (String, MutationSuccess)>,
     puts: BTreeMap<String, SchemaGeneration>,
     barriers: BTreeMap<(String, u64), BTreeSet<String>>,
-    pub replays: u64,
+    pub(crate) replays: u64,
 }
 
 fn breach(code: SfErrorCode, detail: impl Into<String>) -> Breach {
@@ -55,12 +56,13 @@ fn breach(code: SfErrorCode, detail: impl Into<String>) -> Breach {
 
 impl Ledger {
     /// Answers a batch.
-    pub fn batch(&mut self, batch: &MutationBatch) -> MutationAck {
+    pub(crate) fn batch(&mut self, batch: &MutationBatch) -> MutationAck {
         let outcome = match self.apply(batch) {
             Ok(success) => Outcome::Success(success),
             Err(breach) => {
                 let partition = batch.stream_identity.as_ref().map_or("", |s| s.source_partition.as_str());
-                let stream = self.streams.get(partition);
+                let collection = batch.collection.as_ref().map_or("", |c| c.collection_id.as_str());
+                let stream = self.streams.get(&(collection.to_owned(), partition.to_owned()));
                 Outcome::Failure(MutationFailure {
                     error: Some(breach.to_proto()),
                     restart_cursor: stream.map(|s| StreamCursor {
@@ -95,7 +97,8 @@ impl Ledger {
         }
         let identity = batch.stream_identity.as_ref().expect("checked");
         let partition = identity.source_partition.clone();
-        let stream = self.streams.entry(partition.clone()).or_default();
+        let id = &batch.collection.as_ref().expect("checked").collection_id;
+        let stream = self.streams.entry((id.clone(), partition.clone())).or_default();
         if identity.source_epoch < stream.epoch {
             return Err(breach(SfErrorCode::SfStaleEpoch, format!("{partition} is at {}", stream.epoch)));
         }
@@ -108,7 +111,6 @@ impl Ledger {
                 format!("{partition} expects {}", stream.next_seq),
             ));
         }
-        let id = &batch.collection.as_ref().expect("checked").collection_id;
         let coll = self
             .collections
             .get_mut(id)
@@ -149,7 +151,7 @@ impl Ledger {
     }
 
     /// Answers a schema change.
-    pub fn put(&mut self, request: &PutCollectionSchemaRequest) -> Result<SchemaGeneration, Breach> {
+    pub(crate) fn put(&mut self, request: &PutCollectionSchemaRequest) -> Result<SchemaGeneration, Breach> {
         check_put_schema(request)?;
         let key = &request.meta.as_ref().expect("checked").idempotency_key;
         if let Some(known) = self.puts.get(key) {
@@ -201,7 +203,7 @@ impl Ledger {
     }
 
     /// Answers a drop.
-    pub fn drop_collection(&mut self, request: &DropCollectionRequest) -> Result<(), Breach> {
+    pub(crate) fn drop_collection(&mut self, request: &DropCollectionRequest) -> Result<(), Breach> {
         check_drop(request)?;
         let scope = request.scope.as_ref().expect("checked");
         let id = &scope.collection.as_ref().expect("checked").collection_id;
@@ -215,7 +217,7 @@ impl Ledger {
     }
 
     /// What a start reads: the collections, the progress held by partition, and the largest epoch.
-    pub fn snapshot(&self) -> (Vec<Collection>, BTreeMap<String, u64>, u64) {
+    pub(crate) fn snapshot(&self) -> (Vec<Collection>, BTreeMap<(String, String), u64>, u64) {
         let collection = |(id, coll): (&String, &Coll)| Collection {
             collection: Some(crate::script::collection_ref(id)),
             name: String::new(),

@@ -15,28 +15,28 @@ use tidegate_core::{CommitTs, JobId, Op, RawChange, RegionId, SchemaId, StartTs,
 use tidegate_proto::searchfabric::v1::CollectionRef;
 
 /// Where scripts begin.
-pub const START: u64 = 1_000;
+pub(crate) const START: u64 = 1_000;
 
-pub fn collection_ref(id: &str) -> CollectionRef {
+pub(crate) fn collection_ref(id: &str) -> CollectionRef {
     CollectionRef { namespace: "default".to_owned(), collection_id: id.to_owned() }
 }
 
 /// One thing that happens in the source.
 #[derive(Clone, Debug)]
-pub enum Item {
+pub(crate) enum Item {
     Row(OwnedRow),
     Ddl(Arc<DdlEvent>),
 }
 
 /// One table: `id bigint unsigned primary key` and some `int unsigned` columns.
 #[derive(Clone, Debug)]
-pub struct Table {
-    pub name: String,
-    pub logical: i64,
+pub(crate) struct Table {
+    pub(crate) name: String,
+    pub(crate) logical: i64,
     /// Physical ids; the logical one if there is only one.
-    pub physical: Vec<i64>,
+    pub(crate) physical: Vec<i64>,
     /// Column id and name, without `id`.
-    pub columns: Vec<(i64, String)>,
+    pub(crate) columns: Vec<(i64, String)>,
     next_column: i64,
     rows: BTreeMap<u64, (usize, Vec<Option<u8>>)>,
 }
@@ -50,7 +50,7 @@ impl Table {
     }
 
     /// The table's metadata as TiDB would write it.
-    pub fn info(&self) -> Arc<TableInfo> {
+    pub(crate) fn info(&self) -> Arc<TableInfo> {
         let column = |id: i64, offset: usize, name: &str, flag: u64| {
             format!(
                 r#"{{"id":{id},"name":"{name}","offset":{offset},"origin_default":"0","state":5,
@@ -127,20 +127,22 @@ impl Table {
 
 /// A whole source.
 #[derive(Debug)]
-pub struct Script {
+pub(crate) struct Script {
     /// In order of timestamp.
-    pub items: Vec<(u64, Item)>,
+    pub(crate) items: Vec<(u64, Item)>,
     /// The tables after each prefix: `versions[i]` is before `items[i]`.
-    pub versions: Vec<Vec<Table>>,
-    pub end: u64,
+    pub(crate) versions: Vec<Vec<Table>>,
+    pub(crate) end: u64,
 }
 
 impl Script {
     /// A script of `steps` random steps.
-    pub fn random(rng: &mut Rng, steps: usize) -> Self {
+    pub(crate) fn random(rng: &mut Rng, steps: usize) -> Self {
         let mut script = Self { items: Vec::new(), versions: Vec::new(), end: START };
-        // One table is there at the start, with nothing in it; the other is created on the way.
-        let mut tables = vec![Table::new("plain", 100, 0)];
+        // One table is there at the start, perhaps with rows; the other is created on the way.
+        let mut plain = Table::new("plain", 100, 0);
+        plain.rows = (1..=rng.u64(0..8)).map(|id| (id, (0, vec![Some(rng.u8(0..100))]))).collect();
+        let mut tables = vec![plain];
         let mut next_id = 200;
         for step in 0..steps {
             script.end += rng.u64(2..20);
@@ -160,7 +162,7 @@ impl Script {
     }
 
     /// What the tables hold at the end: values by field name, by document, by table.
-    pub fn expected(&self) -> BTreeMap<String, BTreeMap<u64, BTreeMap<String, Option<u8>>>> {
+    pub(crate) fn expected(&self) -> BTreeMap<String, BTreeMap<u64, BTreeMap<String, Option<u8>>>> {
         let row = |table: &Table, values: &[Option<u8>]| -> BTreeMap<String, Option<u8>> {
             table.columns.iter().map(|(_, name)| name.clone()).zip(values.iter().copied()).collect()
         };
@@ -207,11 +209,11 @@ impl Script {
         items.into_iter().for_each(|item| self.push(&before, item));
     }
 
-    fn random_ddl(&mut self, rng: &mut Rng, tables: &mut Vec<Table>, next_id: &mut i64) {
-        let before = tables.clone();
+    fn random_ddl(&mut self, rng: &mut Rng, tables: &mut [Table], next_id: &mut i64) {
+        let before = tables.to_vec();
         let pick = rng.usize(0..tables.len());
         let table = &mut tables[pick];
-        let (action, other) = match rng.u32(0..6) {
+        let (action, other) = match rng.u32(0..8) {
             0 => {
                 let id = table.next_column;
                 table.next_column += 1;
@@ -244,6 +246,23 @@ impl Script {
                 table.rows.values_mut().for_each(|(at, _)| *at -= usize::from(*at > gone));
                 (ActionType::DropPartition, None)
             }
+            5 => {
+                // Every value is rewritten, and no row event says so.
+                let id = table.next_column;
+                table.next_column += 1;
+                table.columns[0].0 = id;
+                table.rows.values_mut().for_each(|(_, values)| {
+                    values[0] = values[0].map(|v| (v + 1) % 100);
+                });
+                (ActionType::ModifyColumn, None)
+            }
+            6 if table.physical.len() > 1 => {
+                // The rows of one partition move to a new one, and no row event says so.
+                let at = rng.usize(0..table.physical.len());
+                table.physical[at] = *next_id;
+                *next_id += 10;
+                (ActionType::ReorganizePartition, None)
+            }
             _ => (ActionType::AddIndex, None),
         };
         let table = table.clone();
@@ -274,8 +293,25 @@ impl Script {
         self.push(before, Item::Ddl(Arc::new(event)));
     }
 
+    /// The rows of the physical table `id` as of `ts`, as a read gives them.
+    pub(crate) fn rows_at(&self, id: TableId, ts: u64) -> Vec<OwnedRow> {
+        let tables = self.tables_at(ts).iter();
+        let Some((table, at)) = tables
+            .clone()
+            .find_map(|t| Some((t, t.physical.iter().position(|physical| *physical == id.get())?)))
+        else {
+            return Vec::new();
+        };
+        let rows = table.rows.iter().filter(|(_, (row_at, _))| *row_at == at);
+        rows.filter_map(|(doc, (_, values))| match table.row(*doc, at, None, Some(values), ts) {
+            Item::Row(row) => Some(row),
+            Item::Ddl(_) => None,
+        })
+        .collect()
+    }
+
     /// The tables as of `ts`: after everything at or below it.
-    pub fn tables_at(&self, ts: u64) -> &[Table] {
+    pub(crate) fn tables_at(&self, ts: u64) -> &[Table] {
         let at = self.items.partition_point(|(item_ts, _)| *item_ts <= ts);
         &self.versions[at]
     }

@@ -45,6 +45,8 @@ struct World {
     wire: VecDeque<MutationBatch>,
     answers: VecDeque<MutationAck>,
     calls: Vec<(usize, CatalogCall)>,
+    /// Pages of rows on their way, each with its collection; an empty page ends a read.
+    reads: VecDeque<(usize, Vec<OwnedRow>)>,
     faults: bool,
 }
 
@@ -102,6 +104,7 @@ impl World {
             wire: VecDeque::new(),
             answers: VecDeque::new(),
             calls: Vec::new(),
+            reads: VecDeque::new(),
             faults: true,
         };
         world.join();
@@ -119,6 +122,20 @@ impl World {
         self.next = self.script.items.partition_point(|(ts, _)| *ts <= at);
         let now = self.now();
         self.pipeline.event(SourceEvent::Joined(tables), now).expect("a start");
+        if at == START {
+            let ids = self.script.tables_at(at).iter().flat_map(|t| t.physical.clone()).collect();
+            self.content(ids, at);
+        }
+    }
+
+    /// The source tells what tables hold when they join.
+    fn content(&mut self, joined: Vec<i64>, ts: u64) {
+        let now = self.now();
+        for id in joined {
+            for row in self.script.rows_at(TableId(id), ts) {
+                self.pipeline.event(SourceEvent::Rows(run_of(&row)), now).expect("content");
+            }
+        }
     }
 
     fn crash(&mut self) {
@@ -126,6 +143,7 @@ impl World {
         self.wire.clear();
         self.answers.clear();
         self.calls.clear();
+        self.reads.clear();
         self.pipeline = start(&self.ledger, self.epoch, self.saved);
         self.join();
     }
@@ -140,11 +158,14 @@ impl World {
             return self.progress(ts - 1);
         }
         self.next += 1;
-        let event = match item {
-            Item::Row(row) => SourceEvent::Rows(run_of(&row)),
-            Item::Ddl(ddl) => SourceEvent::Ddl(ddl),
-        };
-        self.pipeline.event(event, now).expect("an event that can be carried");
+        match item {
+            Item::Row(row) => self.pipeline.event(SourceEvent::Rows(run_of(&row)), now).expect("a row"),
+            Item::Ddl(ddl) => {
+                self.pipeline.event(SourceEvent::Ddl(Arc::clone(&ddl)), now).expect("a ddl");
+                let joined = ddl.need_added_tables.iter().map(|added| added.table_id.get()).collect();
+                self.content(joined, ts);
+            }
+        }
     }
 
     fn progress(&mut self, ts: u64) {
@@ -164,6 +185,22 @@ impl World {
         let now = self.now();
         self.wire.extend(self.pipeline.poll_batches(now));
         self.calls.extend(self.pipeline.poll_calls(now));
+        for (index, request) in self.pipeline.poll_reads() {
+            for table in request.tables {
+                let rows = self.script.rows_at(table, request.at.get());
+                self.reads.extend(rows.chunks(2).map(|page| (index, page.to_vec())));
+            }
+            self.reads.push_back((index, Vec::new()));
+        }
+    }
+
+    fn read(&mut self) {
+        let now = self.now();
+        match self.reads.pop_front() {
+            Some((index, page)) if page.is_empty() => self.pipeline.read_done(index, now).expect("read"),
+            Some((index, page)) => self.pipeline.rows_read(index, page).expect("rows"),
+            None => {}
+        }
     }
 
     fn gateway(&mut self) {
@@ -221,8 +258,9 @@ impl World {
             25..45 => self.send(),
             45..60 => self.gateway(),
             60..75 => self.answer(),
-            75..83 => self.catalog(),
-            83..90 => self.save(),
+            75..80 => self.catalog(),
+            80..85 => self.read(),
+            85..90 => self.save(),
             90..94 => self.crash(),
             94..98 => {
                 self.wire.clear();
@@ -290,7 +328,7 @@ fn start(ledger: &Ledger, epoch: u64, at: ResolvedTs) -> Pipeline {
         options,
         cluster: ClusterId(1),
         epoch: SourceEpoch::new(epoch.max(seen_epoch + 1)),
-        held: held.into_iter().map(|(name, ts)| (name, Held { resolved: ResolvedTs::new(ts) })).collect(),
+        held: held.into_iter().map(|(key, ts)| (key, Held { resolved: ResolvedTs::new(ts) })).collect(),
     };
     Pipeline::new(shared, known, at)
 }
