@@ -7,9 +7,10 @@
 //! acknowledgement ◄─────────────────────────────────── published ◄──────────────────────────────────────┘
 //! ```
 //!
-//! *Invariant:* what was acknowledged is durable and visible (I10); the highest version of a document wins and a
-//! deleted one stays deleted (I14); a stale writer changes nothing (I5); `safe_ts` is derived and never ahead
-//! (I12); a replayed batch gets its first receipt (I13). This crate never knows where changes come from.
+//! *Invariant:* what was acknowledged is durable and visible (I10); the highest version of a document wins
+//! and a deleted one stays deleted (I14); a stale writer changes nothing (I5); `safe_ts` is derived and
+//! never ahead (I12); a replayed batch gets its first receipt (I13). This crate never knows where changes
+//! come from.
 
 mod catalog;
 mod content;
@@ -51,8 +52,8 @@ impl std::fmt::Debug for Fabric {
 }
 
 impl Fabric {
-    /// Opens a fabric: what is stored is read, and indexes that lag or are damaged are brought up to it. Blocks
-    /// while it does.
+    /// Opens a fabric: what is stored is read, and indexes that lag or are damaged are brought up to it.
+    /// Blocks while it does.
     ///
     /// # Errors
     /// [`FabricError`] if the data directory cannot be used or holds something else.
@@ -75,8 +76,8 @@ impl Fabric {
         self.query.clone()
     }
 
-    /// Stops serving, finishes what was accepted, and returns when all files are closed. Reading goes on being
-    /// possible.
+    /// Stops serving, finishes what was accepted, and returns when all files are closed. Reading goes on
+    /// being possible.
     pub async fn shutdown(&self) {
         self.stop.cancel();
         let engine = self.engine.clone();

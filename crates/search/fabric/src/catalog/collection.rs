@@ -250,8 +250,8 @@ impl Collection {
         }
     }
 
-    /// Brings partitions in and takes partitions out, as the definition says. Gives the numbers of those whose
-    /// documents must be deleted.
+    /// Brings partitions in and takes partitions out, as the definition says. Gives the numbers of those
+    /// whose documents must be deleted.
     fn reassign(&mut self, definition: &CollectionSchemaDefinition, ddl: CommitTs) -> Vec<u32> {
         for source in &definition.source_partitions {
             let number = u32::try_from(self.partitions.len()).unwrap_or(u32::MAX);

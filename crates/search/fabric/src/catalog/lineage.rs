@@ -1,5 +1,5 @@
-//! What a stored document means today: the fields of the newest generation, by name, with what older documents
-//! hold for fields that came after them.
+//! What a stored document means today: the fields of the newest generation, by name, with what older
+//! documents hold for fields that came after them.
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -1,5 +1,6 @@
-//! Two threads carry every change: the *writer* judges batches and makes them durable in groups, the *indexer*
-//! makes what is durable searchable and publishes it. Readers hold published views and wait for nobody.
+//! Two threads carry every change: the *writer* judges batches and makes them durable in groups, the
+//! *indexer* makes what is durable searchable and publishes it. Readers hold published views and wait for
+//! nobody.
 //!
 //! ```text
 //! batches, schema changes ─► writer (one redb transaction per group) ─► indexer (text, vectors) ─► view
@@ -9,6 +10,9 @@
 //! *Invariant:* a view shows whole batches with their watermarks, never part of one; what was published was
 //! durable before.
 
+#[cfg(test)]
+#[allow(clippy::indexing_slicing, reason = "a failed step ends a test")]
+mod faults;
 mod index;
 mod indexer;
 mod shared;
@@ -36,8 +40,8 @@ use crate::store::{Restored, Store};
 
 /// Commands that may wait for the writer. Streams are held back by bytes before they are by this.
 const COMMANDS_MAX: usize = 1_024;
-/// Groups that may wait for the indexer: enough to keep both threads busy, few enough that readers see a group
-/// soon after it is durable.
+/// Groups that may wait for the indexer: enough to keep both threads busy, few enough that readers see a
+/// group soon after it is durable.
 const GROUPS_MAX: usize = 4;
 
 /// Something for the writer to do.

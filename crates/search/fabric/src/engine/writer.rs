@@ -19,8 +19,8 @@ use super::{Command, poisoned};
 use crate::catalog::{Catalog, Collection, Lineage, Uid};
 use crate::content::Content;
 use crate::error::FabricError;
-use crate::ingest::apply::{Applied, NotApplied, forgettable};
-use crate::ingest::{Batch, Documents, Partition, Record, Refusal, apply};
+use crate::ingest::apply::{Applied, forgettable};
+use crate::ingest::{Batch, Documents, Entry, Judged, Partition, Record, Refusal, Unjudged, judge};
 use crate::store::{Receipt, Snapshot, Store, Tables};
 use crate::visibility::modalities;
 
@@ -69,8 +69,8 @@ pub(crate) enum Pending {
 }
 
 impl Pending {
-    /// Gives the answer; `published` says whether the group got through. A caller that is gone misses nothing:
-    /// it asks again and gets the receipt.
+    /// Gives the answer; `published` says whether the group got through. A caller that is gone misses
+    /// nothing: it asks again and gets the receipt.
     pub(crate) fn answer(self, published: bool) {
         match self {
             Self::Batch { result, reply, permit } => {
@@ -245,38 +245,27 @@ impl Writer {
         tables: &mut Tables<'_>,
         gathered: &mut Gathered,
     ) -> Result<Result<MutationSuccess, Refusal>, FabricError> {
-        let counts = &self.shared.counts;
-        if let Some(receipt) = tables.receipt(uid, &batch.key)? {
-            let answer = repeated(&receipt, batch);
-            let counter = if answer.is_ok() { &counts.batches_replayed } else { &counts.batches_refused };
-            count(counter, 1);
-            return Ok(answer);
-        }
+        let receipt = tables.receipt(uid, &batch.key)?;
         let Some(collection) = self.catalog.get(uid).cloned() else {
-            return Ok(
-                Err(refusal(SfErrorCode::SfCollectionNotFound, "collection", "does not exist").into()),
-            );
+            let missing = Breach::new(SfErrorCode::SfCollectionNotFound, "collection", "does not exist");
+            return Ok(Err(missing.into()));
         };
-        let judged = match admitted(&collection, batch) {
-            Ok(Admitted { partition, ignored: true }) => Ok((partition, ignore(batch))),
-            Ok(Admitted { partition, ignored: false }) => {
-                let documents = Lookup { tables, uid, lineage: &collection.lineage };
-                match apply(batch, &partition, &documents) {
-                    Ok(applied) => Ok((partition, applied)),
-                    Err(NotApplied::Failed(error)) => return Err(error),
-                    Err(NotApplied::Refused(breach)) => Err(refused(&partition, breach)),
-                }
+        let documents = Lookup { tables, uid, lineage: &collection.lineage };
+        let known = receipt.as_ref().map(|receipt| receipt.fingerprint.as_str());
+        match judge(&collection, batch, known, &documents) {
+            Ok(Judged::Repeated) => {
+                count(&self.shared.counts.batches_replayed, 1);
+                let first = receipt.and_then(|receipt| receipt.success).unwrap_or_default();
+                Ok(Ok(MutationSuccess { replayed: true, ..first }))
             }
-            Err(refusal) => Err(refusal),
-        };
-        match judged {
-            Ok((partition, applied)) => {
-                self.accept(&collection, partition, batch, applied, tables, gathered).map(Ok)
+            Ok(Judged::Accepted { partition, applied }) => {
+                self.accept(&collection, *partition, batch, applied, tables, gathered).map(Ok)
             }
-            Err(refusal) => {
+            Err(Unjudged::Refused(refusal)) => {
                 self.note_refusal(uid, batch, &refusal, gathered);
-                Ok(Err(refusal))
+                Ok(Err(*refusal))
             }
+            Err(Unjudged::Failed(error)) => Err(error),
         }
     }
 
@@ -298,20 +287,19 @@ impl Writer {
     fn accept(
         &mut self,
         collection: &Collection,
-        mut partition: Partition,
+        partition: Partition,
         batch: &Batch,
         applied: Applied,
         tables: &mut Tables<'_>,
         gathered: &mut Gathered,
     ) -> Result<MutationSuccess, FabricError> {
         let uid = collection.uid;
-        if batch.epoch > partition.epoch {
-            let detail = format!("{} epoch {} after {}", partition.name, batch.epoch, partition.epoch);
+        let before = collection.partitions.get(&partition.name);
+        let (epoch_before, resolved_before) = before.map_or_else(Default::default, |p| (p.epoch, p.resolved));
+        if batch.epoch > epoch_before {
+            let detail = format!("{} epoch {} after {epoch_before}", partition.name, batch.epoch);
             self.shared.log("partition_epoch", Some(collection), detail);
         }
-        let resolved_before = partition.resolved;
-        partition.advance(batch);
-        partition.rows_applied += applied.rows_applied;
         tables.put_partition(uid, &partition)?;
         self.count_applied(&applied);
         let success = success(collection, &partition, &applied, self.shared.clock.wall_ms());
@@ -465,54 +453,6 @@ impl Documents for Lookup<'_, '_> {
     }
 }
 
-/// A batch that continues its partition's stream.
-struct Admitted {
-    partition: Partition,
-    /// The partition is retired, and the batch lies before that: it is acknowledged and changes nothing.
-    ignored: bool,
-}
-
-/// Whether a batch is admitted, in the order in which a producer can mend what is wrong.
-fn admitted(collection: &Collection, batch: &Batch) -> Result<Admitted, Refusal> {
-    if let Some(dropped) = &collection.dropped {
-        let detail = format!("was dropped at {}", dropped.at);
-        return Err(refusal(SfErrorCode::SfCollectionDropped, "collection", detail).into());
-    }
-    let path = "stream_identity.source_partition";
-    let Some(partition) = collection.partitions.get(&batch.partition) else {
-        return Err(refusal(SfErrorCode::SfPartitionUnknown, path, "does not feed this collection").into());
-    };
-    let position =
-        collection.generations.iter().position(|g| g.generation.schema_version == batch.schema_version);
-    let generation = position.and_then(|at| collection.generations.get(at));
-    let Some((position, generation)) = position.zip(generation) else {
-        let path = "schema_generation_token";
-        return Err(refusal(SfErrorCode::SfSchemaGenerationUnknown, path, "was never issued").into());
-    };
-    partition.admit(batch, generation.ddl_commit_ts())?;
-    let largest = batch.largest_ts();
-    let ended = collection.generations.get(position + 1).map(|next| next.ddl_commit_ts());
-    if let Some(ended) = ended.filter(|ended| largest > *ended) {
-        let detail = format!("ended at {ended}, the batch reaches {largest}");
-        let breach = refusal(SfErrorCode::SfSchemaGenerationInvalidated, "schema_generation_token", detail);
-        return Err(Refusal { invalidated_at: Some(ended), ..refused(partition, breach) });
-    }
-    let ignored = match partition.retired {
-        Some((at, _)) if largest > at => {
-            let breach = refusal(SfErrorCode::SfPartitionUnknown, path, format!("was retired at {at}"));
-            return Err(refused(partition, breach));
-        }
-        retired => retired.is_some(),
-    };
-    Ok(Admitted { partition: partition.as_ref().clone(), ignored })
-}
-
-/// What a batch of a retired partition does: nothing.
-fn ignore(batch: &Batch) -> Applied {
-    let rows = batch.entries.iter().filter(|entry| matches!(entry, crate::ingest::Entry::Row(_))).count();
-    Applied { rows_superseded: u64::try_from(rows).unwrap_or(u64::MAX), ..Applied::default() }
-}
-
 fn success(
     collection: &Collection,
     partition: &Partition,
@@ -538,27 +478,6 @@ fn success(
         rows_superseded: applied.rows_superseded,
         entry_errors: errors.collect(),
     }
-}
-
-/// The answer to a repeated batch: the receipt of the first (I13).
-fn repeated(receipt: &Receipt, batch: &Batch) -> Result<MutationSuccess, Refusal> {
-    match &receipt.success {
-        Some(success) if receipt.fingerprint == batch.fingerprint => {
-            Ok(MutationSuccess { replayed: true, ..success.clone() })
-        }
-        _ => {
-            let detail = "was used before for a batch with other content";
-            Err(refusal(SfErrorCode::SfIdempotencyConflict, "meta.idempotency_key", detail).into())
-        }
-    }
-}
-
-fn refused(partition: &Partition, breach: Breach) -> Refusal {
-    Refusal { breach, restart: Some(partition.cursor()), invalidated_at: None, epoch: partition.epoch }
-}
-
-fn refusal(code: SfErrorCode, path: &str, detail: impl Into<std::borrow::Cow<'static, str>>) -> Breach {
-    Breach::new(code, path, detail)
 }
 
 /// Answers that cannot be worked out any more.
@@ -587,7 +506,7 @@ fn split<T, E: From<Breach>>(
 fn size(command: &Command) -> usize {
     let Command::Batch { batch, .. } = command else { return 0 };
     let rows = batch.entries.iter().map(|entry| match entry {
-        crate::ingest::Entry::Row(row) => row.content.encoded_len(),
+        Entry::Row(row) => row.content.encoded_len(),
         _ => 0,
     });
     rows.sum()

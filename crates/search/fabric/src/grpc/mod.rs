@@ -6,6 +6,9 @@ mod ingest;
 mod prepare;
 mod query;
 
+#[cfg(test)]
+pub(crate) use prepare::prepare;
+
 use std::sync::Arc;
 
 use tidegate_contract::limits::BATCH_BYTES_MAX;

@@ -145,8 +145,8 @@ impl QueryService for Query {
     }
 }
 
-/// Sends a whole scan, every message with the freshness of the one state it reads; one message even when there is
-/// nothing. Ends early when the reader is gone.
+/// Sends a whole scan, every message with the freshness of the one state it reads; one message even when
+/// there is nothing. Ends early when the reader is gone.
 fn scan(
     reading: &Reading,
     request: &pb::ScanRequest,

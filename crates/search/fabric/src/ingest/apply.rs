@@ -7,7 +7,8 @@ use tidegate_contract::error::{Breach, SfErrorCode};
 use tidegate_core::ResolvedTs;
 
 use super::batch::{Batch, Entry, Row, RowKind};
-use super::partition::Partition;
+use super::judge::Unjudged;
+use super::partition::{Partition, Refusal};
 use super::record::Record;
 use super::version::{Candidate, Verdict, judge};
 use crate::content::Content;
@@ -50,34 +51,25 @@ pub(crate) struct Change {
     pub(crate) after: Record,
 }
 
-/// Why a batch was not applied.
-#[derive(Debug)]
-pub(crate) enum NotApplied<E> {
-    /// It breaks a rule.
-    Refused(Breach),
-    /// A lookup failed.
-    Failed(E),
-}
-
 /// Judges every row of an admitted batch against what is known, and collects what it changes. Nothing is
 /// written here: the caller stores the changes, the partition and the receipt in one transaction.
-pub(crate) fn apply<D: Documents>(
+pub(super) fn apply<D: Documents>(
     batch: &Batch,
     partition: &Partition,
     documents: &D,
-) -> Result<Applied, NotApplied<D::Error>> {
+) -> Result<Applied, Unjudged<D::Error>> {
     let mut applied = Applied::default();
     for (index, entry) in batch.entries.iter().enumerate() {
         let breach = match entry {
             Entry::Row(row) => apply_row(row, batch.schema_version, partition, documents, &mut applied)
-                .map_err(NotApplied::Failed)?
+                .map_err(Unjudged::Failed)?
                 .map(|breach| breach.within(format_args!("entries[{index}].row_mutation"))),
             Entry::Bad(breach) => Some(breach.clone()),
             Entry::Progress(_) | Entry::Barrier(_) => None,
         };
         match breach {
             Some(breach) if batch.continue_on_error => applied.errors.push((index, breach)),
-            Some(breach) => return Err(NotApplied::Refused(breach)),
+            Some(breach) => return Err(Refusal::at(partition, breach).into()),
             None => {}
         }
     }

@@ -5,11 +5,15 @@
 
 pub(crate) mod apply;
 pub(crate) mod batch;
+pub(crate) mod judge;
+#[cfg(test)]
+mod model;
 pub(crate) mod partition;
 pub(crate) mod record;
 pub(crate) mod version;
 
-pub(crate) use apply::{Documents, apply};
+pub(crate) use apply::Documents;
 pub(crate) use batch::{Batch, Entry, Progress, Row, RowKind};
+pub(crate) use judge::{Judged, Unjudged, judge};
 pub(crate) use partition::{Partition, Refusal};
 pub(crate) use record::Record;

@@ -50,6 +50,14 @@ pub(crate) struct Refusal {
     pub(crate) epoch: u64,
 }
 
+impl Refusal {
+    /// A refusal that says where the partition stands.
+    pub(crate) fn at(partition: &Partition, breach: Breach) -> Self {
+        let restart = Some(partition.cursor());
+        Self { breach, restart, invalidated_at: None, epoch: partition.epoch }
+    }
+}
+
 impl From<Breach> for Refusal {
     fn from(breach: Breach) -> Self {
         Self { breach, restart: None, invalidated_at: None, epoch: 0 }
@@ -96,12 +104,8 @@ impl Partition {
     /// Whether a batch continues the stream. `floor` is the DDL that began the batch's generation, which its
     /// rows must lie above unless the partition is new in it.
     pub(crate) fn admit(&self, batch: &Batch, floor: CommitTs) -> Result<(), Refusal> {
-        self.admit_epoch(batch).and_then(|()| self.admit_timestamps(batch, floor)).map_err(|breach| Refusal {
-            breach,
-            restart: Some(self.cursor()),
-            invalidated_at: None,
-            epoch: self.epoch,
-        })
+        let admitted = self.admit_epoch(batch).and_then(|()| self.admit_timestamps(batch, floor));
+        admitted.map_err(|breach| Refusal::at(self, breach))
     }
 
     fn admit_epoch(&self, batch: &Batch) -> Result<(), Breach> {

@@ -94,7 +94,8 @@ impl QueryHandle {
         self.search_in(reading, request, offset).await.map(|(response, _)| response)
     }
 
-    /// As [`QueryHandle::search`], in a state that was chosen already. Gives the documents in stored form too.
+    /// As [`QueryHandle::search`], in a state that was chosen already. Gives the documents in stored form
+    /// too.
     pub(crate) async fn search_in(
         &self,
         reading: Reading,

@@ -212,15 +212,16 @@ mod tests {
 
     #[test]
     fn bounds_between_and_outside_the_values_of_a_column_are_right() {
-        let range = |from, to| number_bounds(Kind::UInt, from, to);
+        let range =
+            |from: Option<Edge>, to: Option<Edge>| number_bounds(Kind::UInt, from.as_ref(), to.as_ref());
         let half = |x, inclusive| edge(Literal::Float(x), inclusive);
-        assert_eq!(range(Some(&half(1.5, true)), Some(&half(3.5, false))), Ok(Some((2, 3))));
-        assert_eq!(range(Some(&half(-2.5, true)), None), Ok(Some((0, u64::MAX))));
-        assert_eq!(range(None, Some(&half(-0.5, true))), Ok(None));
-        assert_eq!(range(Some(&half(1e30, true)), None), Ok(None));
+        assert_eq!(range(Some(half(1.5, true)), Some(half(3.5, false))), Ok(Some((2, 3))));
+        assert_eq!(range(Some(half(-2.5, true)), None), Ok(Some((0, u64::MAX))));
+        assert_eq!(range(None, Some(half(-0.5, true))), Ok(None));
+        assert_eq!(range(Some(half(1e30, true)), None), Ok(None));
         let max = edge(Literal::UInt(u64::MAX), false);
-        assert_eq!(range(Some(&max), None), Ok(None));
-        assert_eq!(range(None, Some(&max)), Ok(Some((0, u64::MAX - 1))));
+        assert_eq!(range(Some(max.clone()), None), Ok(None));
+        assert_eq!(range(None, Some(max.clone())), Ok(Some((0, u64::MAX - 1))));
     }
 
     #[test]

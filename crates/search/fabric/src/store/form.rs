@@ -1,5 +1,5 @@
-//! Stored forms of collections, partitions and receipts: protobuf messages, so that fields can be added without
-//! a new format.
+//! Stored forms of collections, partitions and receipts: protobuf messages, so that fields can be added
+//! without a new format.
 
 use std::sync::Arc;
 

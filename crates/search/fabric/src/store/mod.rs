@@ -12,7 +12,7 @@ pub(crate) use tables::{Receipt, Snapshot, Tables};
 
 use std::path::Path;
 
-use redb::{Database, ReadableDatabase, StorageBackend, WriteTransaction};
+use redb::{Database, ReadableDatabase, WriteTransaction};
 
 use crate::catalog::Catalog;
 use crate::error::FabricError;
@@ -20,8 +20,8 @@ use crate::status::Event;
 
 /// The version of the layout of the database.
 pub(crate) const FORMAT: u64 = 1;
-/// Memory for pages of the database. Point reads of documents are the common case, and their upper tree levels
-/// fit many times over.
+/// Memory for pages of the database. Point reads of documents are the common case, and their upper tree
+/// levels fit many times over.
 const CACHE_BYTES: usize = 64 << 20;
 
 /// The database.
@@ -42,20 +42,22 @@ pub(crate) struct Restored {
 impl Store {
     /// Opens or creates the database at `path`; in memory without one.
     pub(crate) fn open(path: Option<&Path>) -> Result<Restored, FabricError> {
-        let mut builder = Database::builder();
-        builder.set_cache_size(CACHE_BYTES);
         let database = match path {
-            Some(path) => builder.create(path)?,
-            None => builder.create_with_backend(redb::backends::InMemoryBackend::new())?,
+            Some(path) => {
+                if !path.exists() {
+                    create(path)?;
+                }
+                builder().open(path)?
+            }
+            None => builder().create_with_backend(redb::backends::InMemoryBackend::new())?,
         };
         Self::restore(database)
     }
 
-    /// Opens or creates the database on any storage; this is where tests inject faults.
-    pub(crate) fn on(backend: impl StorageBackend) -> Result<Restored, FabricError> {
-        let mut builder = Database::builder();
-        builder.set_cache_size(CACHE_BYTES);
-        Self::restore(builder.create_with_backend(backend)?)
+    /// Opens or creates the database on any storage: here faults are injected.
+    #[cfg(test)]
+    pub(crate) fn on(backend: impl redb::StorageBackend) -> Result<Restored, FabricError> {
+        Self::restore(builder().create_with_backend(backend)?)
     }
 
     fn restore(database: Database) -> Result<Restored, FabricError> {
@@ -78,4 +80,25 @@ impl Store {
     pub(crate) fn snapshot(&self) -> Result<Snapshot, FabricError> {
         Snapshot::open(&self.database.begin_read()?)
     }
+}
+
+fn builder() -> redb::Builder {
+    let mut builder = Database::builder();
+    builder.set_cache_size(CACHE_BYTES);
+    builder
+}
+
+/// Makes an empty database under another name and renames it when it is whole: a crash while it is made must not
+/// leave a file that is none.
+fn create(path: &Path) -> Result<(), FabricError> {
+    let failed = |source| FabricError::DataDir { path: path.to_owned(), source };
+    let draft = path.with_extension("draft");
+    match std::fs::remove_file(&draft) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(error)),
+        _ => {}
+    }
+    drop(Store::restore(builder().create(&draft)?)?);
+    std::fs::rename(&draft, path).map_err(failed)?;
+    let folder = path.parent().unwrap_or(Path::new("."));
+    std::fs::File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed)
 }

@@ -291,8 +291,8 @@ impl Snapshot {
         Ok(u64::try_from(range.count()).unwrap_or(u64::MAX))
     }
 
-    /// The documents of a collection that changed after a group; `None` if the journal no longer goes back that
-    /// far.
+    /// The documents of a collection that changed after a group; `None` if the journal no longer goes back
+    /// that far.
     pub(crate) fn changed_since(&self, uid: Uid, group: u64) -> Result<Option<Vec<u64>>, FabricError> {
         let reaches = self.journal.first()?.is_none_or(|(first, _)| first.value() <= group.saturating_add(1));
         if !reaches {

@@ -298,7 +298,8 @@ mod tests {
 
     #[test]
     fn half_precision_floats_read_as_the_standard_says() {
-        // Encodings from the definition of binary16: 1.0, −2.0, the largest finite, the smallest subnormal, 1/3.
+        // Encodings from the definition of binary16: 1.0, −2.0, the largest finite, the smallest subnormal,
+        // 1/3.
         assert_eq!([0x3c00, 0xc000, 0x7bff].map(half), [1.0, -2.0, 65504.0]);
         assert_eq!(half(0x0001), 2.0_f32.powi(-24));
         assert!((half(0x3555) - 1.0 / 3.0).abs() < 1e-3);

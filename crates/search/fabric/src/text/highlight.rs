@@ -1,5 +1,5 @@
-//! Which passages of a hit matched. The text is walked as it was when it was indexed, so that highlights agree
-//! with matches.
+//! Which passages of a hit matched. The text is walked as it was when it was indexed, so that highlights
+//! agree with matches.
 
 use super::analysis::{Word, words};
 use super::words::Clause;

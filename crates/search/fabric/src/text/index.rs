@@ -16,8 +16,8 @@ use crate::error::FabricError;
 /// Memory one index may use for documents that are not yet in a segment. Groups are committed long before
 /// it is full; only a rebuild reaches it.
 const WRITER_BYTES: usize = 32 << 20;
-/// JSON paths with text that a query without fields looks into. A table with more than that uses member names as
-/// data; such a query then sees the first of them in order.
+/// JSON paths with text that a query without fields looks into. A table with more than that uses member
+/// names as data; such a query then sees the first of them in order.
 const TEXT_PATHS_MAX: usize = 256;
 /// Share of deleted documents from which a segment is rewritten. Updates are deletes here, and every deleted
 /// document still costs time in each query.

@@ -140,8 +140,8 @@ fn json_options(tokenizer: &str, record: IndexRecordOption) -> JsonObjectOptions
 }
 
 impl Layout {
-    /// The layout of a collection. It depends on the values that documents older than a field hold for it, and
-    /// not on names.
+    /// The layout of a collection. It depends on the values that documents older than a field hold for it,
+    /// and not on names.
     pub(crate) fn new(lineage: &Lineage) -> Self {
         let positions = IndexRecordOption::WithFreqsAndPositions;
         let mut builder = Schema::builder();

@@ -1,5 +1,5 @@
-//! The little language of text queries: `word`, `"a phrase"`, `pre*`, `fuzy~1`, `-not`, `field:word`. Anything
-//! else is text: no input is an error.
+//! The little language of text queries: `word`, `"a phrase"`, `pre*`, `fuzy~1`, `-not`, `field:word`.
+//! Anything else is text: no input is an error.
 
 /// One thing a document must, or must not, contain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
