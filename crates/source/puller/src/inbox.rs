@@ -84,9 +84,72 @@ impl Route {
 }
 
 fn bytes(items: &[Item]) -> usize {
-    let rows = items.iter().filter_map(|item| match item {
-        Item::Rows(_, rows) => Some(rows),
-        Item::Resolved(..) | Item::Failed(..) => None,
-    });
-    rows.flatten().map(|row| row.size_bytes() + ROW_OVERHEAD_BYTES).sum()
+    let weigh = |item: &Item| match item {
+        Item::Rows(_, rows) => rows.iter().map(|row| row.size_bytes() + ROW_OVERHEAD_BYTES).sum(),
+        Item::Resolved(_, ids) => ids.len() * size_of::<RegistrationId>(),
+        Item::Failed(..) => 0,
+    };
+    items.iter().map(weigh).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use std::time::Duration;
+    use tidegate_core::{CommitTs, Op, RawChange, RegionId, StartTs};
+    use tokio::time::timeout;
+
+    fn rows(bytes: usize) -> Vec<Item> {
+        let row = Row::Committed(RawChange {
+            op: Op::Put,
+            key: Bytes::new(),
+            value: Bytes::from(vec![0; bytes]),
+            old_value: Bytes::new(),
+            start_ts: StartTs::new(1),
+            commit_ts: CommitTs::new(2),
+            region_id: RegionId(1),
+        });
+        vec![Item::Rows(RegistrationId(1), vec![row])]
+    }
+
+    fn route(bytes_max: usize) -> (Arc<Route>, mpsc::Receiver<Batch>) {
+        Route::new(SubscriptionId(1), bytes_max)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn bytes_are_given_back_when_the_consumer_is_done_with_them() {
+        let (route, mut inbox) = route(8 << 10);
+        assert!(route.send(rows(6 << 10)).await);
+        assert!(route.buffered_bytes() >= 6 << 10);
+        let wait = Duration::from_secs(1);
+        assert!(timeout(wait, route.send(rows(6 << 10))).await.is_err(), "no room for both");
+        let batch = inbox.recv().await.expect("the first");
+        assert!(timeout(wait, route.send(rows(6 << 10))).await.is_err(), "received is not yet worked off");
+        drop(batch);
+        assert!(timeout(wait, route.send(rows(6 << 10))).await.is_ok_and(|sent| sent));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_message_larger_than_the_budget_passes_alone() {
+        let (route, mut inbox) = route(4 << 10);
+        assert!(route.send(rows(1 << 20)).await);
+        assert!(timeout(Duration::from_secs(1), route.send(rows(1))).await.is_err());
+        drop(inbox.recv().await);
+        assert!(route.send(rows(1)).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_waits_for_room_hears_that_the_subscription_is_gone() {
+        let (route, inbox) = route(4 << 10);
+        assert!(route.send(rows(4 << 10)).await);
+        let sending = tokio::spawn({
+            let route = Arc::clone(&route);
+            async move { route.send(rows(4 << 10)).await }
+        });
+        tokio::task::yield_now().await;
+        drop(inbox);
+        assert!(route.is_closed());
+        assert!(!timeout(Duration::from_secs(1), sending).await.expect("in time").expect("no panic"));
+    }
 }

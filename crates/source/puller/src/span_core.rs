@@ -36,6 +36,9 @@ const HINTS_MAX: u32 = 3;
 /// How long an older registration may stand in the way of a newer region. The store ends it as soon as it
 /// applies the split or merge, so ten seconds mean that it never will.
 const SUPERSEDED_AFTER: Duration = Duration::from_secs(10);
+/// A registration that streamed live changes this long was a good one; the next failure counts as the first.
+/// One that fails soon after each scan must not be scanned again and again without growing pauses.
+const GOOD_REGISTRATION: Duration = Duration::from_secs(10);
 /// Pause before a region whose uncommitted data was too much is tried again; grows with each failure.
 const HEAVY_PAUSE: Duration = Duration::from_secs(5);
 /// A span that stands still this long and lags as far behind PD is checked for locks of dead transactions
@@ -161,8 +164,10 @@ struct Registered {
     registration: Registration,
     bounds: KeyBounds,
     matcher: Matcher,
-    /// Failures in a row before this registration; forgotten when its scan is over.
+    /// Failures in a row before this registration.
     attempts: u32,
+    /// Since when it streams live changes.
+    live_since: Option<MonoTime>,
     /// Since when a newer region waits for this one to end.
     superseded_since: Option<MonoTime>,
     locks_checked: Option<MonoTime>,
@@ -369,6 +374,7 @@ impl SpanCore {
             matcher: Matcher::new(region.id, self.config.start_ts),
             region,
             attempts,
+            live_since: None,
             superseded_since: None,
             locks_checked: None,
             registration,
@@ -439,7 +445,7 @@ impl SpanCore {
             }
         }
         if registered.matcher.is_initialized() && !was_initialized {
-            registered.attempts = 0;
+            registered.live_since = Some(now);
             self.scanning -= 1;
             out.push(Output::Scanned(id, registered.registration.store_id));
         }
@@ -503,8 +509,9 @@ impl SpanCore {
         now: MonoTime,
         out: &mut Vec<Output>,
     ) {
-        let Registered { mut region, registration, attempts, .. } = registered;
-        let attempts = attempts + 1;
+        let Registered { mut region, registration, attempts, live_since, .. } = registered;
+        let was_good = live_since.is_some_and(|since| now.since(since) >= GOOD_REGISTRATION);
+        let attempts = if was_good { 1 } else { attempts + 1 };
         let same_region = |core: &mut Self, region, asked| {
             let due = now.after(backoff::pause_asked(attempts, asked, &mut core.rng));
             core.schedule(due, Task::Register(region, attempts));

@@ -197,21 +197,17 @@ fn two_stores_that_name_each_other_are_not_asked_for_ever() {
     let mut run = Run::new();
     run.answer(&[whole(1)]);
     let mut registration = run.registered().pop().expect("one region");
-    for round in 0.. {
+    for _ in 0..=HINTS_MAX {
         let other = peer(3 - registration.store_id.get());
         run.feed(Input::Failed(registration.id, Failure::NotLeader(Some(other))));
         run.pass(Duration::from_secs(2));
-        let said = run.said();
-        if said.iter().any(|output| matches!(output, Output::Find(_))) {
-            assert!(round <= 3);
-            return;
+        match run.said().pop() {
+            Some(Output::Find(_)) => return,
+            Some(Output::Register(again)) => registration = again,
+            other => panic!("{other:?}"),
         }
-        let registered = said.into_iter().find_map(|output| match output {
-            Output::Register(registration) => Some(registration),
-            _ => None,
-        });
-        registration = registered.expect("the hint was followed");
     }
+    panic!("hints are followed for ever");
 }
 
 #[test]
@@ -228,6 +224,28 @@ fn a_store_that_is_not_the_leader_is_asked_fewer_than_a_hundred_times_in_a_minut
         run.pass(Duration::from_millis(5));
     }
     assert!((10..100).contains(&requests), "{requests} requests");
+}
+
+#[test]
+fn a_region_that_fails_soon_after_each_scan_is_scanned_less_and_less_often() {
+    let (mut run, mut registration) = Run::live();
+    let mut scans = 0;
+    for _ in 0..60_000 / 5 {
+        run.said();
+        run.feed(Input::Failed(registration.id, Failure::Congested));
+        run.pass(Duration::from_millis(5));
+        if let Some(again) = run.registered().pop() {
+            scans += 1;
+            run.feed(Input::Rows(again.id, vec![Row::Initialized]));
+            registration = again;
+        }
+    }
+    assert!((10..100).contains(&scans), "{scans} scans in a minute");
+    // After a while of peace a failure is a first one again.
+    run.pass(GOOD_REGISTRATION);
+    run.feed(Input::Failed(registration.id, Failure::Congested));
+    run.pass(Duration::from_millis(50));
+    assert_eq!(run.registered().len(), 1);
 }
 
 #[test]

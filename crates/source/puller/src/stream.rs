@@ -8,7 +8,7 @@ use tidegate_pd::PdError;
 use tidegate_proto::cdcpb::change_data_client::ChangeDataClient;
 use tidegate_proto::cdcpb::{ChangeDataEvent, ChangeDataRequest, Event, event};
 use tokio::sync::mpsc;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::metadata::MetadataValue;
 use tonic::transport::{Channel, Endpoint};
@@ -35,9 +35,12 @@ const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(3);
 const STREAM_WINDOW_BYTES: u32 = 2 << 20;
 /// Some more than the stream's, so that HTTP/2's own frames are never held up by it.
 const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
-/// Pause after a broken stream or failed connect, growing to three seconds.
-const RECONNECT_PAUSE_MIN: Duration = Duration::from_secs(1);
+/// Pause after a broken stream or failed connect, doubling up to three seconds: a lone break is healed at once,
+/// and a store that breaks every stream is asked once in three seconds.
+const RECONNECT_PAUSE_MIN: Duration = Duration::from_millis(100);
 const RECONNECT_PAUSE_MAX: Duration = Duration::from_secs(3);
+/// A stream that lived this long was a good one; the next break counts as the first.
+const GOOD_STREAM: Duration = Duration::from_secs(10);
 /// A lane that nobody wants anything from closes its connection after this long.
 const IDLE_MAX: Duration = Duration::from_secs(60);
 
@@ -48,26 +51,30 @@ pub(crate) async fn serve(lane: Arc<Lane>) {
         while !lane.has_waiting() {
             lane.wake.notified().await;
         }
-        let failure = match connect(&lane).await {
-            Ok(channel) => {
-                pause = RECONNECT_PAUSE_MIN;
-                let Err(status) = run(&lane, channel).await else {
-                    tracing::debug!(store = %lane.store_id, "closing an idle stream");
-                    continue;
-                };
-                tracing::info!(store = %lane.store_id, code = %status.code(), reason = status.message(), "stream ended");
-                Failure::StreamBroken
-            }
-            Err(failure) => {
-                tracing::warn!(store = %lane.store_id, reason = failure.kind(), "cannot connect to a store");
-                failure
-            }
+        let begin = Instant::now();
+        let failure = match attempt(&lane).await {
+            Ok(()) => continue,
+            Err(failure) => failure,
         };
+        if begin.elapsed() >= GOOD_STREAM {
+            pause = RECONNECT_PAUSE_MIN;
+        }
         lane.context.pd.forget_store(lane.store_id);
         fail_all(&lane, &failure);
         sleep(pause).await;
-        pause = pause.mul_f32(1.1).min(RECONNECT_PAUSE_MAX);
+        pause = (pause * 2).min(RECONNECT_PAUSE_MAX);
     }
+}
+
+/// Connects and runs a stream to its end. `Ok` means that it was idle and closed from here.
+async fn attempt(lane: &Arc<Lane>) -> Result<(), Failure> {
+    let channel = connect(lane).await.inspect_err(|failure| {
+        tracing::warn!(store = %lane.store_id, reason = failure.kind(), "cannot connect to a store");
+    })?;
+    run(lane, channel).await.map_err(|status| {
+        tracing::warn!(store = %lane.store_id, code = %status.code(), reason = status.message(), "stream ended");
+        Failure::StreamBroken
+    })
 }
 
 /// Tells everybody that what they had here is gone. In tasks of their own: a full inbox must not hold up the

@@ -87,8 +87,9 @@ impl Worker {
 
     /// Runs until the consumer leaves, the puller stops, or an error ends the subscription.
     pub(crate) async fn run(mut self) {
-        let stop = self.shared.stop.clone();
+        let (stop, out) = (self.shared.stop.clone(), self.out.clone());
         let end = tokio::select! {
+            () = out.closed() => None,
             () = stop.cancelled() => Some(PullerError::Stopped),
             error = self.follow() => error,
         };
@@ -112,11 +113,9 @@ impl Worker {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut batches = Vec::with_capacity(BATCHES_MAX);
         let mut outputs = Vec::new();
-        let out = self.out.clone();
         loop {
             let wake = self.core.next_wake().map(|due| self.shared.clock.instant(due));
             tokio::select! {
-                () = out.closed() => return None,
                 _ = self.inbox.recv_many(&mut batches, BATCHES_MAX) => self.take(&mut batches, &mut outputs),
                 Some(found) = self.finds.join_next() => {
                     // A lookup cannot be cancelled and does not panic: it always answers.

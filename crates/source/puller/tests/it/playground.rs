@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use tidegate_codec::key::{record_range, table_span};
-use tidegate_core::{Diagnostic, ErrorClass, Span, TableId, Ts};
+use tidegate_codec::key::{keyspace_span, record_range, table_span, with_keyspace};
+use tidegate_core::{Diagnostic, ErrorClass, KeyspaceId, Span, TableId, Ts};
 use tidegate_pd::{PdClient, PdOptions};
-use tidegate_playground::{FeedFault, Playground, PlaygroundOptions, Write};
+use tidegate_playground::{FeedFault, Keyspace, Playground, PlaygroundOptions, Write};
 use tidegate_puller::kv::SnapshotReader;
 use tidegate_puller::{Puller, PullerError, PullerOptions, SpanEvent, Subscribe};
 use tidegate_testkit::data;
@@ -207,4 +207,28 @@ async fn a_slow_consumer_is_bounded_and_does_not_stop_the_others() {
     assert!(collected.versions == recorded(&history, 320, start));
     let own = puller.metrics().subscriptions.iter().filter(|each| each.own_streams).count();
     assert_eq!(own, 1, "the slow one has left the shared streams, and nobody else");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_keyspace_is_followed_and_read_with_its_prefix_and_without_its_neighbours() {
+    let (ours, other) = (KeyspaceId(5), KeyspaceId(6));
+    let keyspaces = vec![Keyspace::new(ours, "ours"), Keyspace::new(other, "other")];
+    let options = PlaygroundOptions { keyspaces, ..PlaygroundOptions::default() };
+    let playground = Playground::start(options).await.expect("free ports");
+    let (pd, puller) = connect(&playground).await;
+    let found = pd.keyspace("ours").await.expect("it exists");
+    assert_eq!(found.id, ours);
+    let start = playground.now();
+    let put = |keyspace, value: &'static str| Write::put(with_keyspace(Some(keyspace), b"mkey"), value);
+    let commit_ts = playground.commit(vec![put(ours, "a"), put(other, "b")]).expect("free");
+    let subscribe =
+        Subscribe { keyspace: Some(ours), ..Subscribe::new(keyspace_span(ours), start.as_start()) };
+    let mut subscription = puller.subscribe(subscribe);
+    let mut collected = Collected::default();
+    collected.follow(&mut subscription, commit_ts.ts()).await;
+    let keys: Vec<&[u8]> = collected.versions.keys().map(|(key, _, _)| key.as_ref()).collect();
+    assert_eq!(keys, [b"x\0\0\x05mkey"]);
+    let reader = SnapshotReader::new(pd, Some(ours));
+    let value = reader.get(b"x\0\0\x05mkey", commit_ts.ts()).await.expect("readable");
+    assert_eq!(value.as_deref(), Some(&b"a"[..]));
 }
