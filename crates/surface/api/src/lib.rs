@@ -9,8 +9,8 @@
 //! | `GET /api/v1/status` | collections, generations, partitions, progress |
 //! | `GET /api/v1/stream` | the same, twice a second, as server-sent events |
 //!
-//! Integers that JavaScript cannot hold, which includes every timestamp, are strings (see [`json`]). An error is
-//! `{"error": {"code", "message", "hint"}}` with a matching HTTP status.
+//! Integers that JavaScript cannot hold, which includes every timestamp, are strings (see [`json`]). An error
+//! is `{"error": {"code", "message", "hint"}}` with a matching HTTP status.
 //!
 //! *Invariant:* an answer always carries its `safe_ts`; nothing here holds state of its own.
 

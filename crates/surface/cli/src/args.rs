@@ -34,12 +34,18 @@ pub(crate) enum Command {
     /// Stream from a PD to an ingest gateway, as a configuration file says.
     #[command(after_help = RUN_EXAMPLE)]
     Run(RunArgs),
+    /// Start the search system alone: ingest gateway, catalogue, queries and the page.
+    #[command(after_help = FABRIC_EXAMPLE)]
+    Fabric(FabricArgs),
     /// Start an upstream that speaks the protocols of PD and TiKV, loaded with a recorded history.
     #[command(after_help = PLAYGROUND_EXAMPLE)]
     Playground(PlaygroundArgs),
     /// Print tables, versions and DDL of a recorded history.
     #[command(after_help = INSPECT_EXAMPLE)]
     Inspect(InspectArgs),
+    /// Print the changes of some tables as they come, one line each.
+    #[command(after_help = TAIL_EXAMPLE)]
+    Tail(TailArgs),
     /// Stream a recorded history through the real path and compare every table with what TiDB answered.
     #[command(after_help = VERIFY_EXAMPLE)]
     Verify(VerifyArgs),
@@ -64,7 +70,8 @@ pub(crate) struct DemoArgs {
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8471")]
     pub(crate) listen: SocketAddr,
 
-    /// Replay the recorded history at this many times its own speed instead of having it all there at the start.
+    /// Replay the recorded history at this many times its own speed instead of having it all there at the
+    /// start.
     #[arg(long, value_name = "FACTOR")]
     pub(crate) speed: Option<f64>,
 }
@@ -93,6 +100,26 @@ pub(crate) struct RunArgs {
     pub(crate) check: bool,
 }
 
+const FABRIC_EXAMPLE: &str = "\
+Example:
+  tidegate fabric --data-dir ./search
+      takes changes on 127.0.0.1:7401 and serves the page on http://127.0.0.1:8471";
+
+#[derive(Debug, Args)]
+pub(crate) struct FabricArgs {
+    /// Where the ingest gateway, the catalogue and the query service listen (gRPC).
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7401")]
+    pub(crate) gateway: SocketAddr,
+
+    /// Where the page is served.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8471")]
+    pub(crate) listen: SocketAddr,
+
+    /// Keep everything in this folder. Without it everything is in memory.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data_dir: Option<PathBuf>,
+}
+
 const PLAYGROUND_EXAMPLE: &str = "\
 Example:
   tidegate playground --pd 127.0.0.1:2379
@@ -118,6 +145,33 @@ pub(crate) struct InspectArgs {
     /// A recorded history (NAME.history.jsonl.zst).
     #[arg(value_name = "HISTORY")]
     pub(crate) history: PathBuf,
+}
+
+const TAIL_EXAMPLE: &str = "\
+Example:
+  tidegate tail --pd 127.0.0.1:2379 --json 'shop.*' '!shop.tmp_*'";
+
+#[derive(Debug, Args)]
+pub(crate) struct TailArgs {
+    /// `db.table` patterns; `*` any text, `?` one character, a leading `!` excludes.
+    #[arg(value_name = "TABLE", default_value = "*.*")]
+    pub(crate) tables: Vec<String>,
+
+    /// Address of PD.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:2379")]
+    pub(crate) pd: String,
+
+    /// Print changes committed after this timestamp; now if left out.
+    #[arg(long, value_name = "TS")]
+    pub(crate) from: Option<u64>,
+
+    /// End after everything up to this timestamp is printed.
+    #[arg(long, value_name = "TS")]
+    pub(crate) until: Option<u64>,
+
+    /// Print JSON lines.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 const VERIFY_EXAMPLE: &str = "\

@@ -197,8 +197,8 @@ fn set<T>(target: &mut T, value: Option<T>) {
     }
 }
 
-/// Line and full field name at a byte offset of the file: the section above it, and the key on its line. For a
-/// field that is missing or unknown the parser's own message knows the name.
+/// Line and full field name at a byte offset of the file: the section above it, and the key on its line. For
+/// a field that is missing or unknown the parser's own message knows the name.
 fn position(text: &str, offset: usize, message: &str) -> (usize, String) {
     let before = text.get(..offset).unwrap_or(text);
     let line = before.matches('\n').count() + 1;

@@ -1,5 +1,5 @@
-//! `tidegate demo`: recorded data through the whole pipeline, then small live changes, a page, and a comparison
-//! of every document with what the upstream holds.
+//! `tidegate demo`: recorded data through the whole pipeline, then small live changes, a page, and a
+//! comparison of every document with what the upstream holds.
 
 mod compare;
 mod document;
@@ -32,7 +32,8 @@ use tonic::transport::{Channel, Endpoint};
 
 use crate::args::DemoArgs;
 use crate::failure::{CliError, Failure};
-use crate::pipeline::{Pipeline, PipelineOptions, listen, prepare};
+use crate::pipeline::{Pipeline, PipelineOptions, prepare};
+use crate::search_system::listen;
 use crate::signal::interrupted;
 use compare::Comparison;
 use journal::Journal;
@@ -57,7 +58,7 @@ pub(crate) async fn run(args: DemoArgs) -> Result<ExitCode, Failure> {
     if let Some(folder) = &args.data_dir {
         prepare(folder)?;
     }
-    let listener = listen(args.listen).await?;
+    let listener = listen("--listen", args.listen).await?;
     let mut history = data::demo_history()?;
     let journal = args.data_dir.as_deref().map(|dir| Journal::open(&dir.join("upstream"))).transpose()?;
     let (journal, recovered) = journal.unzip();
@@ -78,8 +79,9 @@ pub(crate) async fn run(args: DemoArgs) -> Result<ExitCode, Failure> {
         outcome = demo.play(args.once, rows, end, interrupted) => outcome,
         failure = pipeline.failed() => Err(failure),
     };
-    pipeline.stop().await?;
-    outcome
+    // Why the show ended matters more than what stopping adds to it.
+    let stopped = pipeline.stop().await;
+    outcome.and_then(|code| stopped.map(|()| code))
 }
 
 fn upstream_options(args: &DemoArgs, history: History) -> PlaygroundOptions {
@@ -106,10 +108,10 @@ impl Demo {
     async fn connect(pipeline: &Pipeline, journal: Option<Journal>) -> Result<Self, Failure> {
         let pd = PdClient::connect(PdOptions::new([pipeline.playground.pd_endpoint()])).await?;
         let reader = SnapshotReader::new(pd.clone(), None);
-        let index = Index::connect(pipeline.gateway).await?;
+        let index = Index::connect(pipeline.search.gateway).await?;
         let writer = Writer::new(pipeline.playground.clone(), reader.clone(), journal);
-        let (fabric, adapter) = (pipeline.fabric.query(), pipeline.adapter.watch_status());
-        Ok(Self { reader, pd, index, fabric, adapter, writer, page: pipeline.page })
+        let (fabric, adapter) = (pipeline.search.fabric.query(), pipeline.adapter.watch_status());
+        Ok(Self { reader, pd, index, fabric, adapter, writer, page: pipeline.search.page })
     }
 
     /// The whole show. Ends after the first comparison with `once`, else when interrupted, with another one.

@@ -75,6 +75,8 @@ pub(crate) enum CliError {
     #[error("cannot listen on {address}")]
     Listen {
         address: SocketAddr,
+        /// The option that chooses another one.
+        option: &'static str,
         #[source]
         source: std::io::Error,
     },
@@ -135,11 +137,9 @@ impl Diagnostic for CliError {
 
     fn hint(&self) -> Option<std::borrow::Cow<'static, str>> {
         let hint = match self {
-            Self::Listen { address, .. } => {
-                format!(
-                    "another program may use port {}; choose one with --listen 127.0.0.1:0",
-                    address.port()
-                )
+            Self::Listen { address, option, .. } => {
+                let port = address.port();
+                format!("another program may use port {port}; choose another with {option} 127.0.0.1:0")
             }
             Self::DataDir { .. } | Self::Journal(_) => {
                 "free some space, or choose another folder with --data-dir".to_owned()
@@ -162,10 +162,10 @@ mod tests {
     fn a_failure_shows_what_happened_the_cause_the_hint_and_the_code() {
         let address: SocketAddr = "127.0.0.1:8471".parse().expect("an address");
         let source = std::io::Error::other("address in use");
-        let text = Failure::from(CliError::Listen { address, source }).to_string();
+        let text = Failure::from(CliError::Listen { address, option: "--listen", source }).to_string();
         let expected = "error: cannot listen on 127.0.0.1:8471
   detail: address in use
-  hint: another program may use port 8471; choose one with --listen 127.0.0.1:0
+  hint: another program may use port 8471; choose another with --listen 127.0.0.1:0
   code: TG-CLI-001 (something outside has to change), see docs/errors/TG-CLI-001.md";
         assert_eq!(text, expected);
     }

@@ -37,9 +37,9 @@ fn replay(history: &History) -> Result<SchemaStore, SchemaError> {
     let base = history.base.iter().map(|version| (version.key.clone(), version.value.clone()));
     store.initialise(history.header.base_ts, base)?;
     // The change feed of the job table has its rows only, not its indexes.
-    let is_job = |version: &&Version| matches!(parse_record_key(&version.key), Ok(key) if key.table_id == DDL_JOB_TABLE);
+    let is_job = |key: &[u8]| parse_record_key(key).is_ok_and(|key| key.table_id == DDL_JOB_TABLE);
     let mut newest = HashMap::new();
-    let jobs = history.log.iter().filter(is_job);
+    let jobs = history.log.iter().filter(|version| is_job(&version.key));
     let changes: Vec<RawChange> = jobs.map(|version| change(version, &mut newest)).collect();
     store.apply(&changes)?;
     store.advance(history.header.end_ts.as_resolved())?;

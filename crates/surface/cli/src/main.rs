@@ -9,7 +9,9 @@ mod log;
 mod pipeline;
 mod playground;
 mod run;
+mod search_system;
 mod signal;
+mod tail;
 mod units;
 mod verify;
 
@@ -38,8 +40,10 @@ async fn command(command: Command) -> Result<ExitCode, Failure> {
     match command {
         Command::Demo(args) => demo::run(args).await,
         Command::Run(args) => run::run(args).await,
+        Command::Fabric(args) => search_system::run(args).await,
         Command::Playground(args) => playground::run(args).await,
         Command::Inspect(args) => inspect::run(&args),
+        Command::Tail(args) => tail::run(args).await,
         Command::Verify(args) => verify::run(args).await,
     }
 }

@@ -1,22 +1,19 @@
 //! The stages of a running Tidegate, in the order of the data's path.
 //!
-//! [`Pipeline::start`] is where to begin reading: it names every stage once. What lies between two of them is a
-//! socket: the adapter finds TiKV through PD, and the search system through its gateway's address.
+//! [`Pipeline::start`] is where to begin reading: it names every stage once. What lies between two of them
+//! is a socket: the adapter finds TiKV through PD, and the search system through its gateway's address.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tidegate_adapter::{Adapter, AdapterHandle, AdapterOptions};
-use tidegate_api::ApiOptions;
 use tidegate_core::StartTs;
-use tidegate_fabric::{Fabric, FabricOptions};
 use tidegate_playground::{Playground, PlaygroundOptions};
 use tokio::net::TcpListener;
-use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
 
 use crate::failure::{CliError, Failure};
+use crate::search_system::{SearchSystem, listen};
 
 /// What a pipeline with an embedded upstream and search system is started with.
 pub(crate) struct PipelineOptions {
@@ -35,96 +32,57 @@ pub(crate) struct PipelineOptions {
 /// All stages, running.
 pub(crate) struct Pipeline {
     pub(crate) playground: Arc<Playground>,
-    pub(crate) fabric: Fabric,
     pub(crate) adapter: AdapterHandle,
-    pub(crate) gateway: SocketAddr,
-    pub(crate) page: SocketAddr,
-    stop: CancellationToken,
-    servers: Vec<JoinHandle<Result<(), Failure>>>,
+    pub(crate) search: SearchSystem,
+    /// Whether the adapter's end was seen already; it can be waited for once.
+    adapter_ended: bool,
 }
 
 impl Pipeline {
-    /// TiKV ─► (puller ─► decoder ─► mini ─►) adapter ─► fabric ─► page.
+    /// TiKV ─► (puller ─► decoder ─► mini ─►) adapter ─► search ─► page.
     pub(crate) async fn start(options: PipelineOptions) -> Result<Self, Failure> {
         let folder = |part: &str| options.data_dir.as_deref().map(|dir| dir.join(part));
-        let stop = CancellationToken::new();
+        let gateway = listen("--listen", SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await?;
 
         let playground = Arc::new(Playground::start(options.upstream).await?);
-        let fabric = open_fabric(folder("search")).await?;
-        let (gateway, gateway_server) = serve_gateway(&fabric).await?;
+        let search = SearchSystem::start(folder("search"), gateway, options.listener).await?;
         let adapter = Adapter::start(AdapterOptions {
             state_dir: folder("adapter"),
             tables: options.tables,
             start_ts: Some(options.start_ts),
-            ..AdapterOptions::new(vec![playground.pd_endpoint()], format!("http://{gateway}"))
+            ..AdapterOptions::new(vec![playground.pd_endpoint()], format!("http://{}", search.gateway))
         })
         .await?;
-        let (page, page_server) = serve_page(options.listener, &fabric, stop.clone())?;
 
-        let servers = vec![gateway_server, page_server];
-        Ok(Self { playground, fabric, adapter, gateway, page, stop, servers })
+        Ok(Self { playground, adapter, search, adapter_ended: false })
     }
 
     /// Completes when a stage ends by itself, with its error. Nothing else ends a healthy pipeline.
     pub(crate) async fn failed(&mut self) -> Failure {
-        let [gateway, page] = self.servers.as_mut_slice() else {
-            return CliError::Ended { part: "the pipeline" }.into();
-        };
         tokio::select! {
-            outcome = self.adapter.wait() => ended("the adapter", outcome.map(drop).map_err(Failure::from)),
-            outcome = gateway => ended("the search system", flatten(outcome)),
-            outcome = page => ended("the page's server", flatten(outcome)),
+            outcome = self.adapter.wait() => {
+                self.adapter_ended = true;
+                // A search system whose disk is full refuses everything; the disk is what a person must see.
+                self.search.storage_failure().unwrap_or_else(|| match outcome {
+                    Ok(_) => CliError::Ended { part: "the adapter" }.into(),
+                    Err(error) => error.into(),
+                })
+            }
+            failure = self.search.failed() => failure,
         }
     }
 
-    /// Stops every stage, the source first, so that what was read is delivered and what was delivered is durable.
+    /// Stops every stage, the source first, so that what was read is delivered and what was delivered is
+    /// durable.
     pub(crate) async fn stop(mut self) -> Result<(), Failure> {
         self.adapter.stop();
-        self.adapter.wait().await?;
-        self.stop.cancel();
-        self.fabric.shutdown().await;
+        let drained = if self.adapter_ended { Ok(()) } else { self.adapter.wait().await.map(drop) };
+        self.search.stop().await;
         if let Some(playground) = Arc::into_inner(self.playground) {
             playground.stop().await;
         }
-        Ok(())
+        Ok(drained?)
     }
-}
-
-fn ended(part: &'static str, outcome: Result<(), Failure>) -> Failure {
-    outcome.err().unwrap_or_else(|| CliError::Ended { part }.into())
-}
-
-fn flatten(outcome: Result<Result<(), Failure>, tokio::task::JoinError>) -> Result<(), Failure> {
-    outcome.unwrap_or_else(|error| Err(CliError::Unexpected { what: error.to_string() }.into()))
-}
-
-/// Opening replays the log and blocks, so it runs aside.
-async fn open_fabric(data_dir: Option<PathBuf>) -> Result<Fabric, Failure> {
-    let options = FabricOptions { data_dir, ..FabricOptions::default() };
-    let opened = tokio::task::spawn_blocking(move || Fabric::open(options)).await;
-    Ok(opened.map_err(|error| CliError::Unexpected { what: error.to_string() })??)
-}
-
-async fn serve_gateway(fabric: &Fabric) -> Result<(SocketAddr, JoinHandle<Result<(), Failure>>), Failure> {
-    let listener = listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await?;
-    let address = listener.local_addr().map_err(CliError::Start)?;
-    let fabric = fabric.clone();
-    Ok((address, tokio::spawn(async move { Ok(fabric.serve(listener).await?) })))
-}
-
-fn serve_page(
-    listener: TcpListener,
-    fabric: &Fabric,
-    stop: CancellationToken,
-) -> Result<(SocketAddr, JoinHandle<Result<(), Failure>>), Failure> {
-    let address = listener.local_addr().map_err(CliError::Start)?;
-    let options = ApiOptions { query: fabric.query(), stop };
-    Ok((address, tokio::spawn(async move { Ok(tidegate_api::serve(listener, options).await?) })))
-}
-
-/// Listens on `address`, or says whose fault it is that it cannot.
-pub(crate) async fn listen(address: SocketAddr) -> Result<TcpListener, CliError> {
-    TcpListener::bind(address).await.map_err(|source| CliError::Listen { address, source })
 }
 
 /// Makes the folder and proves that it can be written to, before anything is started.

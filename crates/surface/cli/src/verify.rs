@@ -16,7 +16,8 @@ use crate::args::VerifyArgs;
 use crate::failure::{CliError, Failure};
 use witness::{Verdict, Witness};
 
-/// No recorded history takes longer, even on a slow machine; a stream that stands still must not hang a build.
+/// No recorded history takes longer, even on a slow machine; a stream that stands still must not hang a
+/// build.
 const DEADLINE: Duration = Duration::from_secs(600);
 
 /// Runs the command.
@@ -49,6 +50,7 @@ async fn stream(history: History, expected: Expected) -> Result<Verdict, Failure
     };
     runtime.stop();
     runtime.wait().await;
+    upstream.close().await;
     playground.stop().await;
     Ok(verdict?)
 }

@@ -1,7 +1,7 @@
 //! Documents and rows in one form that can be compared and hashed: field name to canonical text.
 //!
-//! The text of a row follows from the mapping in `spec/cdc-adapter.md` §4.1, written down here a second time on
-//! purpose: a comparison that used the adapter's own transformer would agree with its mistakes.
+//! The text of a row follows from the mapping in `spec/cdc-adapter.md` §4.1, written down here a second time
+//! on purpose: a comparison that used the adapter's own transformer would agree with its mistakes.
 
 use std::collections::BTreeMap;
 

@@ -1,10 +1,11 @@
-//! The live transactions of a demo with a data directory, kept so that the upstream is the same after a crash.
+//! The live transactions of a demo with a data directory, kept so that the upstream is the same after a
+//! crash.
 //!
-//! The upstream lives in this process and dies with it, a cluster would not. So each transaction is written down
-//! and synced before it is committed, and its commit timestamp after. At the next start all of them are part of
-//! the upstream's history, with their own timestamps; only the last one can be without, because the process died
-//! in between. Whether it had been committed is unknown, so it is committed again: it sets the same rows to the
-//! same values.
+//! The upstream lives in this process and dies with it, a cluster would not. So each transaction is written
+//! down and synced before it is committed, and its commit timestamp after. At the next start all of them are
+//! part of the upstream's history, with their own timestamps; only the last one can be without, because the
+//! process died in between. Whether it had been committed is unknown, so it is committed again: it sets the
+//! same rows to the same values.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write as _};
@@ -48,8 +49,8 @@ pub(crate) struct Recovered {
 }
 
 impl Journal {
-    /// Opens the journal in `folder`, and what it holds. A torn last line was never followed by a commit, and is
-    /// cut off.
+    /// Opens the journal in `folder`, and what it holds. A torn last line was never followed by a commit, and
+    /// is cut off.
     pub(crate) fn open(folder: &Path) -> Result<(Self, Recovered), CliError> {
         let fail = |source| CliError::DataDir { path: folder.to_owned(), source };
         std::fs::create_dir_all(folder).map_err(fail)?;

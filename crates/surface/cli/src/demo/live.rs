@@ -8,10 +8,10 @@ use tidegate_codec::key::{Handle, RESERVED_ID_MAX, parse_record_key, record_key}
 use tidegate_codec::row::TableLayout;
 use tidegate_codec::time::Time;
 use tidegate_codec::value::Value;
-use tidegate_core::Ts;
+use tidegate_core::{TableId, Ts};
 use tidegate_playground::{Playground, Write};
 use tidegate_puller::kv::{KvPair, SnapshotReader};
-use tidegate_testkit::{History, Version};
+use tidegate_testkit::History;
 
 use super::journal::Journal;
 use super::upstream::{self, Table};
@@ -163,6 +163,7 @@ fn unexpected(error: impl std::error::Error) -> CliError {
 
 /// Versions of user rows in a history: what a first catching up delivers.
 pub(crate) fn row_versions(history: &History) -> u64 {
-    let is_row = |version: &&Version| matches!(parse_record_key(&version.key), Ok(key) if key.table_id.get() <= RESERVED_ID_MAX - SYSTEM_TABLES);
-    history.log.iter().filter(is_row).map(|_| 1).sum()
+    let is_user = |table: TableId| table.get() <= RESERVED_ID_MAX - SYSTEM_TABLES;
+    let is_row = |key: &[u8]| parse_record_key(key).is_ok_and(|key| is_user(key.table_id));
+    history.log.iter().map(|version| u64::from(is_row(&version.key))).sum()
 }

@@ -1,4 +1,5 @@
-//! What the upstream holds, read over gRPC at one timestamp and decoded, apart from everything that feeds search.
+//! What the upstream holds, read over gRPC at one timestamp and decoded, apart from everything that feeds
+//! search.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

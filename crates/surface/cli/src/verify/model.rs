@@ -24,8 +24,8 @@ type Version = (CommitTs, Option<Bytes>);
 /// Rows of one physical table by record key.
 type Rows = BTreeMap<Bytes, Version>;
 
-/// The model. Rows wait until something seals them, because they come in no promised order. Rows of dropped tables
-/// stay: RECOVER TABLE brings them back under their old ids, which are never given twice.
+/// The model. Rows wait until something seals them, because they come in no promised order. Rows of dropped
+/// tables stay: RECOVER TABLE brings them back under their old ids, which are never given twice.
 #[derive(Default)]
 pub(crate) struct Model {
     tables: Tables,
@@ -104,8 +104,8 @@ impl Model {
         }
     }
 
-    /// A table has this definition from `event` on. Its rows may be older: their columns are found through the
-    /// definition it had `before`.
+    /// A table has this definition from `event` on. Its rows may be older: their columns are found through
+    /// the definition it had `before`.
     fn define(&mut self, name: Name, info: &Arc<TableInfo>, event: &DdlEvent, before: &Tables) {
         if !info.is_table() {
             return;

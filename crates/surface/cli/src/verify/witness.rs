@@ -1,5 +1,5 @@
-//! The callbacks of `verify`: every event goes into the model, and each snapshot is compared as soon as nothing
-//! at or below its timestamp can still come.
+//! The callbacks of `verify`: every event goes into the model, and each snapshot is compared as soon as
+//! nothing at or below its timestamp can still come.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -24,8 +24,8 @@ pub(crate) struct Verdict {
     pub(crate) differences: Vec<Difference>,
 }
 
-/// Databases that TiDB was asked about, over all snapshots. A recording can come from a cluster that has others,
-/// whose rows are not in it.
+/// Databases that TiDB was asked about, over all snapshots. A recording can come from a cluster that has
+/// others, whose rows are not in it.
 fn databases(expected: &Expected) -> BTreeSet<String> {
     let tables = expected.snapshots.iter().flat_map(|snapshot| snapshot.tables.keys());
     tables.filter_map(|table| split(table)).map(|(schema, _)| schema).collect()

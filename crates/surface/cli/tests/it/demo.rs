@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::process::{RunningDemo, get, run, stdout, text};
+use crate::process::{Running, get, run, stdout, text};
 
 #[test]
 fn once_ends_with_an_equal_comparison_of_every_document() {
@@ -26,10 +26,10 @@ fn once_ends_with_an_equal_comparison_of_every_document() {
 fn a_killed_demo_resumes_and_is_equal() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let data_dir = ["--data-dir", text(folder.path())];
-    let mut demo = RunningDemo::start(&data_dir);
+    let mut demo = Running::demo(&data_dir);
     demo.line("live: ");
     demo.kill();
-    let mut demo = RunningDemo::start(&data_dir);
+    let mut demo = Running::demo(&data_dir);
     demo.line("resuming from checkpoint ");
     demo.page();
     demo.kill();
@@ -61,7 +61,7 @@ fn ids(answer: &Value) -> Vec<u64> {
 /// Expectations are those of the recording's notes ("Search expectations on demo at its end").
 #[test]
 fn the_page_and_its_api_answer_what_the_recording_holds() {
-    let mut demo = RunningDemo::start(&[]);
+    let mut demo = Running::demo(&[]);
     let address = demo.page();
     let emoji = |rest: &str| format!("collection=demo.emoji&{rest}");
     assert_eq!(total(&address, &emoji("q=cat&fields=label")), 12);

@@ -38,6 +38,16 @@ fn every_column_type_equals_what_tidb_answered() {
 }
 
 #[test]
+fn every_kind_of_ddl_equals_what_tidb_answered() {
+    check_equal("ddl", 9, 9);
+}
+
+#[test]
+fn partitions_that_come_go_and_are_reorganised_equal_what_tidb_answered() {
+    check_equal("partition", 8, 4);
+}
+
+#[test]
 fn random_schemas_equal_what_tidb_answered() {
     check_equal("random-11", 13, 10);
     check_equal("random-12", 11, 10);

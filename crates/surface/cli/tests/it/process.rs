@@ -33,17 +33,15 @@ pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// A running demo; killed outright when dropped.
-pub(crate) struct RunningDemo {
+/// A command that runs until it is stopped; killed outright when dropped.
+pub(crate) struct Running {
     child: Child,
     lines: std::io::Lines<BufReader<ChildStdout>>,
 }
 
-impl RunningDemo {
+impl Running {
     pub(crate) fn start(args: &[&str]) -> Self {
-        let all = ["demo", "--listen", "127.0.0.1:0"];
-        let mut command = tidegate(&all);
-        let mut child = command.args(args).stdout(Stdio::piped()).spawn().expect("the binary runs");
+        let mut child = tidegate(args).stdout(Stdio::piped()).spawn().expect("the binary runs");
         let lines = BufReader::new(child.stdout.take().expect("stdout is piped")).lines();
         Self { child, lines }
     }
@@ -52,10 +50,15 @@ impl RunningDemo {
     pub(crate) fn line(&mut self, prefix: &str) -> String {
         let mut lines = self.lines.by_ref().map_while(Result::ok);
         let found = lines.find_map(|line| line.strip_prefix(prefix).map(str::to_owned));
-        found.unwrap_or_else(|| panic!("the demo ended before a line that begins with {prefix:?}"))
+        found.unwrap_or_else(|| panic!("it ended before a line that begins with {prefix:?}"))
     }
 
-    /// Where the page is.
+    /// A demo with its page on a free port.
+    pub(crate) fn demo(args: &[&str]) -> Self {
+        Self::start(&[&["demo", "--listen", "127.0.0.1:0"], args].concat())
+    }
+
+    /// Where a demo's page is.
     pub(crate) fn page(&mut self) -> String {
         let rest = self.line("search on http://");
         rest.split(' ').next().expect("an address").to_owned()
@@ -67,7 +70,7 @@ impl RunningDemo {
     }
 }
 
-impl Drop for RunningDemo {
+impl Drop for Running {
     fn drop(&mut self) {
         // It may have ended by itself.
         let _ = self.child.kill();
