@@ -24,8 +24,8 @@ pub struct PdOptions {
     /// How long one attempt of a call may take. Three seconds are PD's own clients' default: an election is
     /// over by then.
     pub request_timeout: Duration,
-    /// How long a call is repeated over leader changes and broken connections before it fails. Fifteen seconds
-    /// outlast an election with its lease of five seconds several times.
+    /// How long a call is repeated over leader changes and broken connections before it fails. Fifteen
+    /// seconds outlast an election with its lease of five seconds several times.
     pub retry_for: Duration,
 }
 
@@ -43,8 +43,8 @@ impl PdOptions {
 
 /// A client of one PD cluster. Clones share everything.
 ///
-/// Calls are cancel-safe, follow the leader, and are repeated for [`PdOptions::retry_for`] while repeating can
-/// help. Errors that come out are final for this call.
+/// Calls are cancel-safe, follow the leader, and are repeated for [`PdOptions::retry_for`] while repeating
+/// can help. Errors that come out are final for this call.
 #[derive(Clone, Debug)]
 pub struct PdClient {
     inner: Arc<Inner>,

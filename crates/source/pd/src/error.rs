@@ -166,7 +166,7 @@ impl Diagnostic for PdError {
             Self::NotBootstrapped { .. } => "start at least one TiKV store",
             Self::KeyspaceNotFound { .. } => "check the keyspace name, or leave it out on a classic cluster",
             Self::BehindSafePoint { .. } => {
-                "the history before the safe point may be gone: start from a newer timestamp with a new snapshot"
+                "history before the safe point may be gone: start from a newer timestamp with a new snapshot"
             }
             _ => return None,
         };

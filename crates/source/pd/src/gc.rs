@@ -75,7 +75,8 @@ pub struct GcBarrier {
 }
 
 impl GcBarrier {
-    /// Sets the barrier and keeps it alive. Fails with [`PdError::BehindSafePoint`] if GC has passed `hold.ts`.
+    /// Sets the barrier and keeps it alive. Fails with [`PdError::BehindSafePoint`] if GC has passed
+    /// `hold.ts`.
     pub async fn hold(pd: &PdClient, hold: GcHold) -> Result<Self, PdError> {
         let keeper = Keeper { pd: pd.clone(), scope: hold.scope, id: hold.id, ttl: hold.ttl };
         keeper.set(hold.ts).await?;
@@ -128,7 +129,7 @@ async fn refresh(keeper: Keeper, wanted: watch::Receiver<Ts>, lost: watch::Sende
                 next = asked_at + interval;
             }
             Err(error) if error.is_retryable() && Instant::now() < expires => {
-                tracing::warn!(barrier = %keeper.id, %error, "could not refresh the GC barrier, trying again");
+                tracing::warn!(barrier = %keeper.id, %error, "the GC barrier is not refreshed, trying again");
                 next = Instant::now() + RETRY_PAUSE.min(interval);
             }
             Err(error) => {
@@ -234,8 +235,8 @@ impl Keeper {
 }
 
 impl PdClient {
-    /// The transaction safe point of `scope`: snapshots below it must not be read. An old PD that does not know
-    /// it answers with its GC safe point.
+    /// The transaction safe point of `scope`: snapshots below it must not be read. An old PD that does not
+    /// know it answers with its GC safe point.
     pub async fn safe_point(&self, scope: GcScope) -> Result<Ts, PdError> {
         let request = pdpb::GetGcStateRequest {
             header: self.members().header(),

@@ -1,8 +1,8 @@
 //! A client of the placement driver (PD): timestamps, regions, stores, keyspaces and GC barriers.
 //!
-//! [`PdClient`] is a cheap handle; all clones share one set of connections, one timestamp stream and one store
-//! cache. Keys that cross this crate's border are in the *encoded* (memcomparable) form that PD itself uses
-//! (`reference/pd-protocol.md` §6.1).
+//! [`PdClient`] is a cheap handle; all clones share one set of connections, one timestamp stream and one
+//! store cache. Keys that cross this crate's border are in the *encoded* (memcomparable) form that PD itself
+//! uses (`reference/pd-protocol.md` §6.1).
 //!
 //! *Invariant:* nothing here knows what the keys mean, and two clients in one process share nothing.
 

@@ -192,7 +192,8 @@ impl Members {
     fn is_ours(&self, answer: &Answer) -> bool {
         let ours = answer.cluster_id == self.cluster_id;
         if !ours {
-            tracing::warn!(endpoint = %answer.url, cluster = %answer.cluster_id, "ignoring a PD of another cluster");
+            let Answer { url, cluster_id, .. } = answer;
+            tracing::warn!(endpoint = %url, cluster = %cluster_id, "another cluster's PD is ignored");
         }
         ours
     }

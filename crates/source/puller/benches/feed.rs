@@ -1,5 +1,5 @@
-//! From the bytes of a change feed message to changes: decoding, typing, matching. Run with
-//! `cargo bench -p tidegate-puller`. A message is what a store sends during a scan: 64 events of up to 32 KiB.
+//! From the bytes of a change feed message to changes: decoding, typing, matching. Run with `cargo bench -p
+//! tidegate-puller`. A message is what a store sends during a scan: 64 events of up to 32 KiB.
 
 use bytes::Bytes;
 use divan::counter::{BytesCount, ItemsCount};

@@ -10,8 +10,8 @@ const LONGEST: Duration = Duration::from_secs(2);
 /// A store may ask for a longer pause, up to this.
 const ASKED_MAX: Duration = Duration::from_secs(600);
 
-/// The pause before attempt number `attempt + 1` (the first failure has attempt 1): doubled with every failure,
-/// and a random point in its upper half so that many regions do not come back at once
+/// The pause before attempt number `attempt + 1` (the first failure has attempt 1): doubled with every
+/// failure, and a random point in its upper half so that many regions do not come back at once
 /// (`reference/cdc-protocol.md` §14).
 pub fn pause(attempt: u32, rng: &mut fastrand::Rng) -> Duration {
     let doublings = attempt.saturating_sub(1).min(16);

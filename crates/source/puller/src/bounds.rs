@@ -9,8 +9,8 @@ use tidegate_core::Span;
 #[derive(Clone, Debug)]
 pub struct KeyBounds {
     span: Span,
-    /// Raw start and end; an empty end is plus infinity. `None` if a bound is no encoded key, as after a split
-    /// at a cut-off key.
+    /// Raw start and end; an empty end is plus infinity. `None` if a bound is no encoded key, as after a
+    /// split at a cut-off key.
     raw: Option<(Bytes, Bytes)>,
 }
 
@@ -31,8 +31,8 @@ impl KeyBounds {
 }
 
 /// The raw key behind an encoded bound; the empty bound stays empty. The encoded empty key is not told apart
-/// from the empty bound as a start, where both mean the same; as an end it would exclude every key, so it counts
-/// as not decodable.
+/// from the empty bound as a start, where both mean the same; as an end it would exclude every key, so it
+/// counts as not decodable.
 fn raw(bound: &Bytes) -> Option<Bytes> {
     if bound.is_empty() {
         return Some(Bytes::new());

@@ -8,8 +8,8 @@ use tidegate_core::{MonoTime, Ts};
 use tidegate_pd::PdClient;
 use tokio::time::{Instant, sleep};
 
-/// How often PD's time is asked. Between, it is extrapolated; it serves only lag, priorities and the search for
-/// dead locks, which count in seconds.
+/// How often PD's time is asked. Between, it is extrapolated; it serves only lag, priorities and the search
+/// for dead locks, which count in seconds.
 const ASK_PAUSE: Duration = Duration::from_secs(2);
 
 /// Both clocks. Tokio's, so that tests can move them.

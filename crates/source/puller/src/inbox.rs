@@ -1,4 +1,5 @@
-//! The way from the streams to a subscription: one first-in-first-out queue, bounded in messages and in bytes.
+//! The way from the streams to a subscription: one first-in-first-out queue, bounded in messages and in
+//! bytes.
 //!
 //! Bytes are charged before a message enters the queue and given back when the consumer asks for the next
 //! event after it has received the rows. A stream that finds no room waits, which stops reading from its

@@ -1,5 +1,5 @@
-//! A lane: one connection and one event feed stream to one store, shared by all subscriptions (or owned by one
-//! whose consumer is slow).
+//! A lane: one connection and one event feed stream to one store, shared by all subscriptions (or owned by
+//! one whose consumer is slow).
 //!
 //! Registrations line up in front of the lane and are sent as scans get free. What the lane has sent is known
 //! in its table before the store can answer. When the stream breaks, everything in the table and in the queue
@@ -23,8 +23,8 @@ use crate::inbox::{Item, Route};
 use crate::metrics::Counters;
 use crate::span_core::{Priority, Registration};
 
-/// The client version that requests carry. The store takes it from the first one of a stream: from 4.0.8 on it
-/// batches resolved timestamps, from 5.3.0 on it checks the cluster id (`reference/cdc-protocol.md` §1).
+/// The client version that requests carry. The store takes it from the first one of a stream: from 4.0.8 on
+/// it batches resolved timestamps, from 5.3.0 on it checks the cluster id (`reference/cdc-protocol.md` §1).
 const CLIENT_VERSION: &str = "9.0.0";
 
 /// What all lanes of a puller share.

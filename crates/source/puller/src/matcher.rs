@@ -1,9 +1,9 @@
 //! Pairing prewrites with commits, for one registration of one region (`reference/cdc-protocol.md` §12).
 //!
-//! Until the region is initialised, rows of the incremental scan and rows of live writes interleave freely. So
-//! a commit may come before its prewrite, or for a version that the scan also reports whole. Such commits wait
-//! for [`Row::Initialized`]; those still unmatched then were covered by the scan. After it a prewrite always
-//! comes first.
+//! Until the region is initialised, rows of the incremental scan and rows of live writes interleave freely.
+//! So a commit may come before its prewrite, or for a version that the scan also reports whole. Such commits
+//! wait for [`Row::Initialized`]; those still unmatched then were covered by the scan. After it a prewrite
+//! always comes first.
 
 use std::collections::BTreeMap;
 
@@ -14,8 +14,8 @@ use tidegate_core::{CommitTs, Op, RawChange, RegionId, ResolvedTs, StartTs};
 
 use crate::row::{Prewrite, Row, TxnKey};
 
-/// Up to this many prewrites nothing is swept: the rare rollback that a store leaves out costs less than looking
-/// for it.
+/// Up to this many prewrites nothing is swept: the rare rollback that a store leaves out costs less than
+/// looking for it.
 const SWEEP_FROM: usize = 64;
 /// Room for this many prewrites is kept when none is left; a larger map is given back.
 const IDLE_CAPACITY_MAX: usize = 1024;
@@ -25,7 +25,7 @@ const IDLE_CAPACITY_MAX: usize = 1024;
 pub enum MatchError {
     /// A version at or below what the region had promised to be complete: data was lost before, or will be.
     #[error(
-        "region {region_id} reports a version committed at {commit_ts} (started at {start_ts}), but had resolved {resolved}"
+        "region {region_id} had resolved {resolved}, now reports a commit at {commit_ts} (started at {start_ts})"
     )]
     BelowResolved {
         /// The region.
@@ -39,7 +39,7 @@ pub enum MatchError {
     },
     /// A commit without its prewrite, after the scan. Scanning the region again finds the version whole.
     #[error(
-        "region {region_id} commits transaction {start_ts} at {commit_ts} without having reported its prewrite"
+        "region {region_id} reports a commit at {commit_ts} without the prewrite (started at {start_ts})"
     )]
     PrewriteMissing {
         /// The region.
@@ -62,8 +62,8 @@ pub struct Matcher {
     /// Commits that came before their prewrite's last word; only until the region is initialised. Ordered, so
     /// that a run can be repeated exactly.
     early_commits: BTreeMap<TxnKey, CommitTs>,
-    /// Transactions that are over; a prewrite that the scan still reports must not outlive the scan. Only until
-    /// the region is initialised.
+    /// Transactions that are over; a prewrite that the scan still reports must not outlive the scan. Only
+    /// until the region is initialised.
     settled: Vec<TxnKey>,
     held_bytes: usize,
     /// How many prewrites make the next sweep worth while.
@@ -100,8 +100,8 @@ impl Matcher {
         self.prewrites.len()
     }
 
-    /// Takes one row and appends what it completes to `out`. `resolved` is what the region has resolved so far:
-    /// nothing at or below it may come.
+    /// Takes one row and appends what it completes to `out`. `resolved` is what the region has resolved so
+    /// far: nothing at or below it may come.
     pub fn step(
         &mut self,
         row: Row,
@@ -178,8 +178,8 @@ impl Matcher {
     }
 
     /// Forgets prewrites whose lock is gone without a word (a store may leave an unprotected rollback out): a
-    /// lock holds the resolved timestamp at its start, so what started below `resolved` has ended. Does nothing
-    /// while there are few.
+    /// lock holds the resolved timestamp at its start, so what started below `resolved` has ended. Does
+    /// nothing while there are few.
     pub fn sweep(&mut self, resolved: ResolvedTs) {
         if self.prewrites.len() < self.sweep_at {
             return;

@@ -201,7 +201,8 @@ fn a_prewrite_that_the_scan_reports_after_its_commit_was_matched_is_not_kept_for
 
 #[test]
 fn commits_at_or_below_the_start_are_matched_and_dropped() {
-    // A transaction from before the start whose secondary key is committed late: normal, and no change for us.
+    // A transaction from before the start whose secondary key is committed late: normal, and no change for
+    // us.
     let run = Run::new().feed([put(5, "a", "1"), commit(5, "a", 10), Row::Initialized, put(6, "b", "1")]);
     let run = run.feed([commit(6, "b", 9), commit(7, "c", 8)]);
     assert_eq!((run.emitted(), run.matcher.held_prewrites()), (vec![], 0));

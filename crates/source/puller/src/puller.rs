@@ -35,8 +35,8 @@ pub struct PullerOptions {
     /// them. A store's message has up to 6 MiB of rows, so 64 MiB keep several stores busy while the consumer
     /// works. A single larger message still passes, alone.
     pub buffer_bytes_max: usize,
-    /// Bytes of uncommitted rows of one subscription that wait for their commit. A region that would exceed it
-    /// is let go and scanned again later, when its rows are committed.
+    /// Bytes of uncommitted rows of one subscription that wait for their commit. A region that would exceed
+    /// it is let go and scanned again later, when its rows are committed.
     pub held_bytes_max: usize,
     /// Scans under way per store.
     pub scans: AdmissionLimits,
@@ -44,8 +44,8 @@ pub struct PullerOptions {
     /// subscription moves to streams of its own and holds up nobody else. Long enough for a consumer's usual
     /// pauses (a flush, a slow batch), short enough that the others' delay stays in seconds.
     pub stall_max: Duration,
-    /// The largest message accepted from a store. All rows of one raft command come in one event however large
-    /// it is, so this must not be small (`reference/cdc-protocol.md` §3).
+    /// The largest message accepted from a store. All rows of one raft command come in one event however
+    /// large it is, so this must not be small (`reference/cdc-protocol.md` §3).
     pub message_bytes_max: usize,
 }
 
@@ -84,10 +84,10 @@ impl Subscribe {
 /// What a subscription yields.
 ///
 /// Between two resolved timestamps changes come in order of arrival: different keys in any order, versions of
-/// one key possibly newest first (an initial scan reads them so), and the same version possibly more than once
-/// (identical in key, start and commit timestamp). Every change has a commit timestamp above the last resolved
-/// one (I3), so a consumer that collects a window, sorts it by (commit ts, start ts, key) and drops equal
-/// versions has the exact history.
+/// one key possibly newest first (an initial scan reads them so), and the same version possibly more than
+/// once (identical in key, start and commit timestamp). Every change has a commit timestamp above the last
+/// resolved one (I3), so a consumer that collects a window, sorts it by (commit ts, start ts, key) and drops
+/// equal versions has the exact history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SpanEvent {
     /// Committed changes; never empty.
@@ -133,8 +133,8 @@ impl Puller {
     }
 }
 
-/// A running puller. Clones share it; it ends when the last clone and the last subscription are dropped, or by
-/// [`PullerHandle::stop`].
+/// A running puller. Clones share it; it ends when the last clone and the last subscription are dropped, or
+/// by [`PullerHandle::stop`].
 #[derive(Clone, Debug)]
 pub struct PullerHandle {
     shared: Arc<Shared>,
@@ -174,8 +174,8 @@ impl PullerHandle {
         self.shared.counters.snapshot(metrics)
     }
 
-    /// Ends all subscriptions with [`PullerError::Stopped`] and closes the connections; returns when all tasks
-    /// have ended.
+    /// Ends all subscriptions with [`PullerError::Stopped`] and closes the connections; returns when all
+    /// tasks have ended.
     pub async fn stop(&self) {
         self.shared.stop.cancel();
         self.shared.tasks.close();
@@ -192,8 +192,8 @@ pub struct Subscription {
 }
 
 impl Subscription {
-    /// The next event. After an error, which is always terminal, `None`. Cancel-safe. A consumer that does not
-    /// call this pauses the feed: nothing is buffered beyond the limits of [`PullerOptions`].
+    /// The next event. After an error, which is always terminal, `None`. Cancel-safe. A consumer that does
+    /// not call this pauses the feed: nothing is buffered beyond the limits of [`PullerOptions`].
     pub async fn next(&mut self) -> Option<Result<SpanEvent, PullerError>> {
         self.charge = None;
         let delivery = self.events.recv().await?;
@@ -275,7 +275,8 @@ impl Shared {
         self.lanes.lock().extract_if(|key, _| own(key)).for_each(|(_, (_, stop))| stop.cancel());
     }
 
-    /// Queues a check for locks of dead transactions. If the queue is full it is left out: the core asks again.
+    /// Queues a check for locks of dead transactions. If the queue is full it is left out: the core asks
+    /// again.
     pub(crate) fn resolve_locks(&self, span: Span, ts: Ts, keyspace: Option<KeyspaceId>) {
         let _ = self.lock_checks.try_send(LockCheck { span, ts, keyspace });
     }

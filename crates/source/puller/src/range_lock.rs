@@ -100,8 +100,8 @@ impl RangeLock {
         Lock::Wait(free, holders.iter().map(|held| held.region_id).collect())
     }
 
-    /// Lets go of what `region_id` holds. Returns the range and the timestamp up to which it is complete; `None`
-    /// if the region holds nothing.
+    /// Lets go of what `region_id` holds. Returns the range and the timestamp up to which it is complete;
+    /// `None` if the region holds nothing.
     pub fn unlock(&mut self, region_id: RegionId) -> Option<(Span, ResolvedTs)> {
         let start = self.held.remove(&region_id)?;
         let piece = self.pieces.get_mut(&start)?;
@@ -109,8 +109,8 @@ impl RangeLock {
         Some((Span::new(start, piece.end.clone()), piece.resolved))
     }
 
-    /// Moves what `region_id` holds up to `resolved`. A timestamp that is not above the present one is ignored:
-    /// a new registration may report an older lock (tiflow#873). Returns whether it moved.
+    /// Moves what `region_id` holds up to `resolved`. A timestamp that is not above the present one is
+    /// ignored: a new registration may report an older lock (tiflow#873). Returns whether it moved.
     pub fn advance(&mut self, region_id: RegionId, resolved: ResolvedTs) -> bool {
         let piece = self.held.get(&region_id).and_then(|start| self.pieces.get_mut(start));
         let Some(piece) = piece.filter(|piece| piece.resolved < resolved) else { return false };
@@ -278,7 +278,10 @@ mod tests {
     proptest! {
         #[test]
         fn any_sequence_of_steps_keeps_the_span_whole_and_its_resolved_timestamp_moving_up(
-            steps in prop::collection::vec((0_u8..3, 0_u8..20, 1_u8..=20, 1_u64..6, 1_u64..8, 10_u64..99), 1..200)
+            steps in prop::collection::vec(
+                (0_u8..3, 0_u8..20, 1_u8..=20, 1_u64..6, 1_u64..8, 10_u64..99),
+                1..200,
+            )
         ) {
             let whole = Span::all();
             let mut lock = RangeLock::new(&whole, at(10));

@@ -21,8 +21,8 @@ use crate::lane::{Lane, failed};
 use crate::row::Row;
 use crate::store_version;
 
-/// The one feature this client needs: several subscriptions on one stream. Unknown or empty items would end the
-/// stream (`reference/cdc-protocol.md` §1).
+/// The one feature this client needs: several subscriptions on one stream. Unknown or empty items would end
+/// the stream (`reference/cdc-protocol.md` §1).
 const FEATURES: &str = "stream-multiplexing";
 /// Requests under way to the connection; it takes them as fast as they are made.
 const REQUESTS_MAX: usize = 64;
@@ -35,8 +35,8 @@ const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(3);
 const STREAM_WINDOW_BYTES: u32 = 2 << 20;
 /// Some more than the stream's, so that HTTP/2's own frames are never held up by it.
 const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
-/// Pause after a broken stream or failed connect, doubling up to three seconds: a lone break is healed at once,
-/// and a store that breaks every stream is asked once in three seconds.
+/// Pause after a broken stream or failed connect, doubling up to three seconds: a lone break is healed at
+/// once, and a store that breaks every stream is asked once in three seconds.
 const RECONNECT_PAUSE_MIN: Duration = Duration::from_millis(100);
 const RECONNECT_PAUSE_MAX: Duration = Duration::from_secs(3);
 /// A stream that lived this long was a good one; the next break counts as the first.
@@ -72,7 +72,8 @@ async fn attempt(lane: &Arc<Lane>) -> Result<(), Failure> {
         tracing::warn!(store = %lane.store_id, reason = failure.kind(), "cannot connect to a store");
     })?;
     run(lane, channel).await.map_err(|status| {
-        tracing::warn!(store = %lane.store_id, code = %status.code(), reason = status.message(), "stream ended");
+        let (code, reason) = (status.code(), status.message());
+        tracing::warn!(store = %lane.store_id, %code, reason, "stream ended");
         Failure::StreamBroken
     })
 }
@@ -116,8 +117,8 @@ fn endpoint(address: &str) -> Result<Endpoint, tonic::transport::Error> {
 async fn run(lane: &Arc<Lane>, channel: Channel) -> Result<(), Status> {
     lane.set_connected();
     let (sender, outbound) = mpsc::channel(REQUESTS_MAX);
-    // Both halves run side by side: a store may answer the call only after the first request, and requests must
-    // go on while a slow subscription holds up the receiving half.
+    // Both halves run side by side: a store may answer the call only after the first request, and requests
+    // must go on while a slow subscription holds up the receiving half.
     tokio::select! {
         idle = send(lane, sender) => idle,
         error = receive(lane, channel, outbound) => Err(error),

@@ -219,7 +219,8 @@ fake_pd! {
                 return Ok(Response::new(pdpb::GetStoreResponse { header, ..Default::default() }));
             }
             let store = metapb::Store { id, address: "127.0.0.1:20160".into(), ..Default::default() };
-            Ok(Response::new(pdpb::GetStoreResponse { header: self.header(), store: Some(store), stats: None }))
+            let header = self.header();
+            Ok(Response::new(pdpb::GetStoreResponse { header, store: Some(store), stats: None }))
         }
 
         async fn get_all_stores(
@@ -239,7 +240,8 @@ fake_pd! {
             self.is_old()?;
             let txn_safe_point = self.0.lock().safe_point;
             let gc_state = Some(pdpb::GcState { txn_safe_point, ..Default::default() });
-            Ok(Response::new(pdpb::GetGcStateResponse { header: self.header(), gc_state, ..Default::default() }))
+            let header = self.header();
+            Ok(Response::new(pdpb::GetGcStateResponse { header, gc_state, ..Default::default() }))
         }
 
         async fn get_gc_safe_point(
@@ -268,7 +270,9 @@ fake_pd! {
             drop(behaviour);
             let header = self.header();
             let ttl = i64::MAX;
-            Ok(Response::new(pdpb::UpdateServiceGcSafePointResponse { header, service_id, ttl, min_safe_point }))
+            let answer =
+                pdpb::UpdateServiceGcSafePointResponse { header, service_id, ttl, min_safe_point };
+            Ok(Response::new(answer))
         }
     }
     get_cluster_info(GetClusterInfoRequest) -> GetClusterInfoResponse,

@@ -71,8 +71,8 @@ impl KvClient {
         &self.pd
     }
 
-    /// Calls the leader of the region of the raw `key`. `make` builds the request for the region that is asked
-    /// in the end, which is returned beside the response.
+    /// Calls the leader of the region of the raw `key`. `make` builds the request for the region that is
+    /// asked in the end, which is returned beside the response.
     pub(super) async fn at_key<Q, T, Fut>(
         &self,
         key: &[u8],
@@ -212,8 +212,8 @@ enum Problem {
     Fatal(String),
 }
 
-/// Every region error passes: the region is looked up again, or the named leader asked. What never passes ends
-/// with the deadline.
+/// Every region error passes: the region is looked up again, or the named leader asked. What never passes
+/// ends with the deadline.
 fn region_problem(error: &errorpb::Error) -> Problem {
     let leader = error.not_leader.as_ref().and_then(|not_leader| not_leader.leader);
     match leader.filter(|leader| leader.id != 0 && leader.store_id != 0) {

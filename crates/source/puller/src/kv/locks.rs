@@ -42,7 +42,7 @@ pub(crate) async fn serve(pd: PdClient, mut checks: mpsc::Receiver<LockCheck>, c
             Ok(0) => {}
             Ok(resolved) => {
                 counters.locks_resolved(resolved);
-                tracing::info!(resolved, span = ?check.span, ts = %check.ts, "resolved locks of dead transactions");
+                tracing::info!(resolved, span = ?check.span, ts = %check.ts, "resolved dead locks");
             }
             Err(error) => tracing::warn!(%error, span = ?check.span, "could not check for dead locks"),
         }

@@ -66,8 +66,8 @@ impl SnapshotReader {
         Ok(all)
     }
 
-    /// One page of [`SnapshotReader::scan`]: at most `limit` pairs of one region, possibly none, and the raw key
-    /// to go on from, `None` at the end of the range.
+    /// One page of [`SnapshotReader::scan`]: at most `limit` pairs of one region, possibly none, and the raw
+    /// key to go on from, `None` at the end of the range.
     pub async fn scan_page(
         &self,
         start: &[u8],

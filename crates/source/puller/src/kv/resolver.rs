@@ -11,8 +11,8 @@ use crate::PullerError;
 
 type Stub = tidegate_proto::tikvpb::tikv_client::TikvClient<tonic::transport::Channel>;
 
-/// From this many locks of one transaction on, its whole region is resolved by one scan on the store; the Java
-/// client draws the line here.
+/// From this many locks of one transaction on, its whole region is resolved by one scan on the store; the
+/// Java client draws the line here.
 const WHOLE_REGION_FROM: usize = 16;
 
 /// What happened to the locks handed in.

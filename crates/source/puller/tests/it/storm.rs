@@ -165,8 +165,8 @@ async fn balances_are_right_while_stores_stop_and_come_back_and_requests_stay_fe
         playground.restart_store(store).await.expect("its port is free");
     })
     .await;
-    // 65 regions are registered once, and those of a stopped store (a third, until their leaders are elsewhere
-    // or back) a few times more in each of the three rounds.
+    // 65 regions are registered once, and those of a stopped store (a third, until their leaders are
+    // elsewhere or back) a few times more in each of the three rounds.
     let metrics = puller.metrics();
     assert!(metrics.requests < 65 * 10, "{} requests", metrics.requests);
 }
