@@ -1,5 +1,5 @@
-//! A disk that fails: every operation of the store is made to fail once, or to be the last before a power loss.
-//! What was acknowledged must be there afterwards, and nothing may be acknowledged after a failure.
+//! A disk that fails: every operation of the store is made to fail once, or to be the last before a power
+//! loss. What was acknowledged must be there afterwards, and nothing may be acknowledged after a failure.
 
 use std::io;
 use std::sync::Arc;
@@ -265,7 +265,8 @@ fn send(engine: &Engine, n: u64, token: &str) -> Option<Result<MutationSuccess, 
     ask(engine, |reply| Command::Batch { uid, batch, reply, permit })
 }
 
-/// Works until something fails. Gives how many batches were acknowledged; `None` if not even the collection was.
+/// Works until something fails. Gives how many batches were acknowledged; `None` if not even the collection
+/// was.
 fn work(engine: &Engine) -> Option<u64> {
     let token = create(engine)?;
     let mut acked = 0;
@@ -320,8 +321,7 @@ fn operations() -> u64 {
     assert_eq!(work(&engine), Some(BATCHES));
     engine.stop();
     drop(engine);
-    let operations = disk.0.lock().operations;
-    operations
+    disk.0.lock().operations
 }
 
 fn interrupted(at: u64, fault: Fault) -> (Disk, Option<u64>) {

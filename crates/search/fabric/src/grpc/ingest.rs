@@ -204,7 +204,10 @@ fn failure(engine: &Engine, context: &Context, refusal: Refusal) -> MutationFail
     let token = collection.and_then(|collection| collection.current()).map(|g| g.token().to_owned());
     MutationFailure {
         error: Some(refusal.breach.to_proto()),
-        restart_cursor: refusal.restart.or_else(|| partition.map(|partition| partition.cursor())),
+        restart_cursor: refusal
+            .restart
+            .map(|at| *at)
+            .or_else(|| partition.map(|partition| partition.cursor())),
         invalidated_at_commit_ts: refusal.invalidated_at.map(|ts| ts.get()),
         active_schema_generation_token: token.unwrap_or_default(),
         current_source_epoch: partition.map_or(refusal.epoch, |partition| partition.epoch.max(refusal.epoch)),

@@ -30,7 +30,8 @@ pub(crate) enum Unjudged<E> {
     Failed(E),
 }
 
-/// Judges a batch against its collection. `receipt` is the fingerprint under which its idempotency key is known.
+/// Judges a batch against its collection. `receipt` is the fingerprint under which its idempotency key is
+/// known.
 pub(crate) fn judge<D: Documents>(
     collection: &Collection,
     batch: &Batch,

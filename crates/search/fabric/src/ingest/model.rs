@@ -1,5 +1,5 @@
-//! Random histories, delivered by producers that restart, repeat, lose answers and wake up late: whatever happens,
-//! the documents end as the history says.
+//! Random histories, delivered by producers that restart, repeat, lose answers and wake up late: whatever
+//! happens, the documents end as the history says.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -287,8 +287,8 @@ fn deliver(node: &mut Node, batch: Batch, sent: &mut Vec<(Batch, u64)>) {
     sent.push((batch, acked));
 }
 
-/// Everything committed at or below `safe_ts` is there (I12): each document is at that version or beyond. Only a
-/// deleted one may be unknown.
+/// Everything committed at or below `safe_ts` is there (I12): each document is at that version or beyond.
+/// Only a deleted one may be unknown.
 fn check_visible(node: &Node, history: &History, seed: u64) {
     let safe_ts = visibility::safe_ts(&node.collection).get();
     for doc in 1..=DOCUMENTS {
@@ -302,7 +302,7 @@ fn check_visible(node: &Node, history: &History, seed: u64) {
 }
 
 /// Worlds of one test run. Each has three partitions with several epochs: well over 10,000 streams together.
-const WORLDS: u64 = 1_500;
+const WORLDS: u64 = 1_200;
 
 #[test]
 fn whatever_producers_do_the_documents_end_as_the_history_says() {

@@ -43,7 +43,7 @@ pub(crate) struct Refusal {
     /// The rule that was broken.
     pub(crate) breach: Breach,
     /// Where to continue.
-    pub(crate) restart: Option<StreamCursor>,
+    pub(crate) restart: Option<Box<StreamCursor>>,
     /// Where the batch's schema generation ended.
     pub(crate) invalidated_at: Option<CommitTs>,
     /// The epoch in force.
@@ -53,7 +53,7 @@ pub(crate) struct Refusal {
 impl Refusal {
     /// A refusal that says where the partition stands.
     pub(crate) fn at(partition: &Partition, breach: Breach) -> Self {
-        let restart = Some(partition.cursor());
+        let restart = Some(Box::new(partition.cursor()));
         Self { breach, restart, invalidated_at: None, epoch: partition.epoch }
     }
 }
@@ -122,7 +122,9 @@ impl Partition {
     }
 
     fn admit_timestamps(&self, batch: &Batch, floor: CommitTs) -> Result<(), Breach> {
-        let floor = if self.since == floor { CommitTs::ZERO } else { floor };
+        // A row at the DDL's own timestamp belongs to the old generation, or was read again under the new
+        // one.
+        let floor = if self.since == floor { CommitTs::ZERO } else { floor.prev() };
         let floor = floor.max(self.start.ts().as_commit());
         let mut promised = if batch.epoch > self.epoch { ResolvedTs::ZERO } else { self.promised };
         for (index, entry) in batch.entries.iter().enumerate() {

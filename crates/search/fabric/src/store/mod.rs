@@ -88,8 +88,8 @@ fn builder() -> redb::Builder {
     builder
 }
 
-/// Makes an empty database under another name and renames it when it is whole: a crash while it is made must not
-/// leave a file that is none.
+/// Makes an empty database under another name and renames it when it is whole: a crash while it is made
+/// must not leave a file that is none.
 fn create(path: &Path) -> Result<(), FabricError> {
     let failed = |source| FabricError::DataDir { path: path.to_owned(), source };
     let draft = path.with_extension("draft");

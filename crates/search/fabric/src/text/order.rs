@@ -150,8 +150,14 @@ mod tests {
         }
 
         #[test]
-        fn decimal_keys_compare_as_scaled_integers_do(a in -10_000_000i64..10_000_000, b in -10_000_000i64..10_000_000) {
-            let text = |n: i64| format!("{}{}.{:03}", if n < 0 { "-" } else { "" }, n.abs() / 1000, n.abs() % 1000);
+        fn decimal_keys_compare_as_scaled_integers_do(
+            a in -10_000_000i64..10_000_000,
+            b in -10_000_000i64..10_000_000,
+        ) {
+            let text = |n: i64| {
+                let sign = if n < 0 { "-" } else { "" };
+                format!("{sign}{}.{:03}", n.abs() / 1000, n.abs() % 1000)
+            };
             let (ka, kb) = (decimal_key(&text(a)), decimal_key(&text(b)));
             prop_assert_eq!(ka.cmp(&kb), a.cmp(&b));
         }

@@ -288,8 +288,8 @@ mod tests {
                     }
                 }
             }
-            let mut held: Vec<_> =
-                index.snapshot().nearest(&[1.0, 0.0], Metric::Dot, 1000, |_| true).iter().map(|n| (n.id, n.similarity)).collect();
+            let found = index.snapshot().nearest(&[1.0, 0.0], Metric::Dot, 1000, |_| true);
+            let mut held: Vec<_> = found.iter().map(|n| (n.id, n.similarity)).collect();
             held.sort_by_key(|(id, _)| *id);
             prop_assert_eq!(held, model.into_iter().collect::<Vec<_>>());
         }
