@@ -366,8 +366,8 @@ impl CollectionWorker {
         }
     }
 
-    /// The catalogue has begun the generation: the whole collection resumes under it, after reading the rows that no event
-    /// tells.
+    /// The catalogue has begun the generation: the whole collection resumes under it, after reading the rows
+    /// that no event tells.
     ///
     /// # Errors
     /// Waiting work that cannot be carried on.

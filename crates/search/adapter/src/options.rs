@@ -33,8 +33,8 @@ pub struct AdapterOptions {
     /// Where a first start begins: changes committed after it are delivered. `None` = now. A start that
     /// finds a checkpoint ignores it.
     pub start_ts: Option<StartTs>,
-    /// Whether a first start reads the rows that tables hold already, as of its start. Otherwise only later changes are
-    /// delivered.
+    /// Whether a first start reads the rows that tables hold already, as of its start. Otherwise only later
+    /// changes are delivered.
     pub initial_load: bool,
     /// Which column is the document id, for tables whose key does not tell.
     pub doc_ids: Vec<DocIdColumn>,

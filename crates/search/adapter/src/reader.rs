@@ -13,12 +13,13 @@ use tokio::sync::{Semaphore, mpsc};
 use crate::collection::ReadRequest;
 use crate::error::AdapterError;
 
-/// Rows a page: small enough that a few pages of the largest rows (6 MiB each) fit into memory, large enough to
-/// hide the round trip with ordinary ones.
+/// Rows a page: small enough that a few pages of the largest rows (6 MiB each) fit into memory, large enough
+/// to hide the round trip with ordinary ones.
 const PAGE_ROWS: u32 = 512;
 /// Pages that wait for the pipeline.
 const PAGES_MAX: usize = 4;
-/// Collections that are read at once; the others wait, so that a first start of many tables does not flood the stores.
+/// Collections that are read at once; the others wait, so that a first start of many tables does not flood
+/// the stores.
 const READS_MAX: usize = 4;
 
 /// What was read.

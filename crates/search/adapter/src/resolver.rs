@@ -63,8 +63,8 @@ pub struct Roster {
     pub context: ReplayContext,
 }
 
-/// Which partitions are read as a whole, as of the timestamp of the change, because no event tells their rows. (What a
-/// partition holds when it joins the source is told as events.)
+/// Which partitions are read as a whole, as of the timestamp of the change, because no event tells their
+/// rows. (What a partition holds when it joins the source is told as events.)
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reread {
     /// None; all, if the change rewrote a column's values.

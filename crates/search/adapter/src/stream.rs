@@ -56,8 +56,8 @@ pub struct Acked {
 }
 
 impl Stream {
-    /// A stream whose first entry has the number `next_seq`. Progress counts as acknowledged up to `from`, or up to what the
-    /// gateway holds.
+    /// A stream whose first entry has the number `next_seq`. Progress counts as acknowledged up to `from`, or
+    /// up to what the gateway holds.
     pub fn new(
         name: StreamName,
         generation: &Generation,

@@ -47,8 +47,8 @@ pub fn changes(event: &DdlEvent) -> Result<Vec<TableChange>, AdapterError> {
     }
 }
 
-/// A partition and a table swap their ids and with them their rows. The event has the partitioned table after it and the
-/// normal table before it.
+/// A partition and a table swap their ids and with them their rows. The event has the partitioned table after
+/// it and the normal table before it.
 fn exchange(event: &DdlEvent) -> Vec<TableChange> {
     let mut changes = Vec::new();
     for mut table in after(event) {

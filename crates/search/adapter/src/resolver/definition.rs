@@ -185,8 +185,8 @@ fn inadmissible(table: &SourceTable, reason: Inadmissible) -> AdapterError {
     AdapterError::Inadmissible { table: table.full_name(), reason }
 }
 
-/// Whether the DDL that made `new` rewrote the column's stored values: a column with an old name and a new id, or
-/// an old id and another type. FLOAT to DOUBLE keeps every value.
+/// Whether the DDL that made `new` rewrote the column's stored values: a column with an old name and a new
+/// id, or an old id and another type. FLOAT to DOUBLE keeps every value.
 pub(crate) fn is_rewritten(prev: &CollectionSchemaDefinition, new: &FieldSchema) -> bool {
     let scalar = |t: ScalarFieldType| Some(Type::Scalar(t.into()));
     let widened = |old: &FieldSchema| {

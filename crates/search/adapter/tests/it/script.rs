@@ -85,6 +85,8 @@ impl Table {
         for ((id, _), value) in self.columns.iter().zip(values) {
             ids.push((u8::try_from(*id).expect("few columns"), *value));
         }
+        // The format wants ids ascending.
+        ids.sort_unstable();
         let (set, null): (Vec<_>, Vec<_>) = ids.into_iter().partition(|(_, value)| value.is_some());
         let mut out = vec![128, 0];
         out.extend(u16::try_from(set.len()).expect("few").to_le_bytes());

@@ -26,8 +26,8 @@ use tidegate_proto::searchfabric::v1::{
 use crate::ledger::Ledger;
 use crate::script::{Item, START, Script, Table};
 
-/// Runs that a CI test makes; each has its own script and faults.
-const SEEDS: u64 = 300;
+/// Runs that a CI test makes; each has its own script and faults. `TIDEGATE_SEEDS` makes more.
+const SEEDS: u64 = 100;
 const STEPS: usize = 120;
 
 struct World {
@@ -282,7 +282,14 @@ impl World {
                 return;
             }
         }
-        panic!("not settled: saved {}, end {}, {:#?}", self.saved, self.script.end, self.pipeline);
+        let stuck: Vec<_> =
+            self.pipeline.collections().iter().map(|c| (c.phase(), c.floor(), c.due())).collect();
+        panic!(
+            "not settled: saved {}, told {} of {}, {stuck:?}",
+            self.saved,
+            self.next,
+            self.script.items.len()
+        );
     }
 
     fn documents(&self) -> BTreeMap<String, BTreeMap<u64, BTreeMap<String, Option<u8>>>> {
@@ -312,6 +319,7 @@ fn not_now(batch: &MutationBatch) -> MutationAck {
     let breach = Breach::new(SfErrorCode::SfRateLimited, "", "slow down");
     let failure = MutationFailure { error: Some(breach.to_proto()), ..MutationFailure::default() };
     MutationAck {
+        collection: batch.collection.clone(),
         batch_id: batch.batch_id.clone(),
         stream_identity: batch.stream_identity.clone(),
         outcome: Some(Outcome::Failure(failure)),
@@ -336,7 +344,8 @@ fn start(ledger: &Ledger, epoch: u64, at: ResolvedTs) -> Pipeline {
 #[test]
 fn whatever_fails_on_the_way_the_documents_are_the_tables() {
     let mut replays = 0;
-    for seed in 0..SEEDS {
+    let seeds = std::env::var("TIDEGATE_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(SEEDS);
+    for seed in 0..seeds {
         let mut world = World::new(seed);
         for _ in 0..800 {
             world.step();
