@@ -15,7 +15,6 @@ use tidegate_codec::{
     event::DdlEvent,
     key::{DDL_JOB_TABLE, table_span, with_keyspace},
     meta::TableInfo,
-    meta_key,
     row::TableLayout,
 };
 use tidegate_core::{ClusterId, CommitTs, JobId, KeyspaceId, RawChange, ResolvedTs, Span, TableId, Ts};
@@ -141,10 +140,11 @@ impl SchemaStore {
         self.shared.core.read().is_some()
     }
 
-    /// Raw range `[start, end)` of the keys that [`Self::initialise`] wants.
+    /// Raw range `[start, end)` of the keys that [`Self::initialise`] wants: the hashes `DBs` and `DB:<id>`,
+    /// not the history of DDL jobs beside them, which grows without end
+    /// (`reference/tidb-keys-and-rows.md` §3.2).
     pub fn snapshot_range(&self) -> (Vec<u8>, Vec<u8>) {
-        let (start, end) = meta_key::range();
-        (with_keyspace(self.shared.keyspace, &start), with_keyspace(self.shared.keyspace, &end))
+        (with_keyspace(self.shared.keyspace, b"mDB"), with_keyspace(self.shared.keyspace, b"mDC"))
     }
 
     /// The span whose changes [`Self::apply`] wants.

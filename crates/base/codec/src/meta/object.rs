@@ -2,6 +2,7 @@
 //! (`reference/tidb-schema-and-ddl.md` §1.11).
 
 use serde::{Deserialize, Serialize};
+use tidegate_core::TableId;
 
 use super::{CiName, SchemaState, lenient, list};
 
@@ -135,6 +136,12 @@ pub struct ConstraintInfo {
 pub struct TiFlashReplica {
     /// How many.
     pub count: u64,
+    /// Labels of the places they are spread over.
+    #[serde(with = "list")]
+    pub location_labels: Vec<String>,
     /// Whether they can be read.
     pub available: bool,
+    /// Of a partitioned table: the partitions whose replicas can be read.
+    #[serde(rename = "AvailablePartitionIDs", with = "list")]
+    pub available_partition_ids: Vec<TableId>,
 }

@@ -6,9 +6,9 @@ use hashbrown::HashSet;
 use tidegate_codec::{
     ddl::{ActionType, Bookkeeping, Job, JobArgs},
     event::{AddedTable, DdlEvent, Influenced, NamedTableInfo, TableName},
-    meta::{DbInfo, TableInfo},
+    meta::{DbInfo, MetaError, TableInfo},
 };
-use tidegate_core::{CommitTs, SchemaId, StartTs, TableId, Ts};
+use tidegate_core::{CommitTs, IndexId, SchemaId, StartTs, TableId, Ts};
 
 use super::{DroppedSchema, FinishedJob, SchemaCore};
 use crate::{SchemaError, catalog::row_ids, statement};
@@ -366,7 +366,11 @@ impl Change<'_> {
     }
 
     pub(super) fn args(&self) -> Result<JobArgs, SchemaError> {
-        self.job.args().map_err(|source| SchemaError::Record { at: self.at.ts(), source })
+        self.job.args().map_err(|error| self.unreadable(error))
+    }
+
+    fn unreadable(&self, source: MetaError) -> SchemaError {
+        SchemaError::Record { at: self.at.ts(), source }
     }
 
     pub(super) fn set_identity(&mut self, name: &TableName) {
@@ -414,18 +418,19 @@ fn base_event(finished: &FinishedJob) -> DdlEvent {
 }
 
 /// Ids of the indexes that the job made, in statement order: one part of a multi-schema change may make
-/// several.
-fn made_indexes(change: &Change<'_>) -> Result<Vec<tidegate_core::IndexId>, SchemaError> {
-    let mut args = vec![change.args()?];
-    for part in change.job.multi_schema_info.iter().flat_map(|multi| &multi.sub_jobs) {
-        let part = change.job.sub_args(part);
-        args.push(part.map_err(|source| SchemaError::Record { at: change.at.ts(), source })?);
+/// several. Arguments of other kinds are not read: they are of no use here, and need not be sound.
+fn made_indexes(change: &Change<'_>) -> Result<Vec<IndexId>, SchemaError> {
+    let makes = |action| matches!(action, ActionType::AddIndex | ActionType::AddPrimaryKey);
+    let own = makes(change.job.action).then(|| change.job.args());
+    let parts = change.job.multi_schema_info.iter().flat_map(|multi| &multi.sub_jobs);
+    let parts = parts.filter(|part| makes(part.action)).map(|part| change.job.sub_args(part));
+    let mut ids = Vec::new();
+    for args in own.into_iter().chain(parts) {
+        if let JobArgs::AddIndex(indexes) = args.map_err(|error| change.unreadable(error))? {
+            ids.extend(indexes.iter().map(|index| index.index_id));
+        }
     }
-    let ids = args.into_iter().filter_map(|args| match args {
-        JobArgs::AddIndex(indexes) => Some(indexes),
-        _ => None,
-    });
-    Ok(ids.flatten().map(|index| index.index_id).collect())
+    Ok(ids)
 }
 
 pub(super) fn table_name(schema_id: SchemaId, schema: &str, info: &TableInfo) -> TableName {

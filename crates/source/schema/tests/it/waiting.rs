@@ -2,7 +2,8 @@
 
 use std::{num::NonZeroUsize, time::Duration};
 
-use tidegate_core::{Diagnostic, ErrorClass, TableId, Ts};
+use tidegate_codec::{key::to_region_key, meta_key};
+use tidegate_core::{Diagnostic, ErrorClass, JobId, SchemaId, TableId, Ts};
 use tidegate_schema::{SchemaError, SchemaOptions, SchemaStore};
 use tokio_util::sync::CancellationToken;
 
@@ -142,4 +143,18 @@ fn a_registered_reader_probes_its_table_and_then_reads_every_version() {
             }
         }
     }
+}
+
+#[test]
+fn the_ranges_to_read_and_follow_hold_what_the_store_wants_and_not_the_job_history() {
+    let recording = Recording::load("partition");
+    let (store, _) = fed_up_to_base(&recording);
+    let (start, end) = store.snapshot_range();
+    let inside = |key: &[u8]| start.as_slice() <= key && key < end.as_slice();
+    assert!(
+        inside(&meta_key::database(SchemaId(1))) && inside(&meta_key::table(SchemaId(i64::MAX), TableId(1)))
+    );
+    assert!(!inside(&meta_key::history_job(JobId(1))) && !inside(&meta_key::schema_diff(1)));
+    let span = store.job_span();
+    assert!(recording.jobs.iter().all(|change| span.contains(&to_region_key(&change.key))));
 }
