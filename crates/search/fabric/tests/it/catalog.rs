@@ -67,6 +67,14 @@ async fn a_batch_under_an_ended_generation_is_good_up_to_the_ddl_and_refused_bey
     assert_eq!(failure.error.unwrap().code(), SfErrorCode::SfSchemaGenerationInvalidated);
     assert_eq!(failure.invalidated_at_commit_ts, Some(30));
     assert_eq!(failure.active_schema_generation_token, second.schema_generation_token);
+
+    let again = Producer::new("t7", "table:7", &second);
+    let mut new = Producer { epoch: 2, ..again };
+    let entries = vec![new.upsert(3, 30, item(3, "read again at the DDL"))];
+    world.send_one(new.batch(entries)).await.expect("the DDL's own timestamp belongs to both");
+    let entries = vec![new.upsert(4, 29, item(4, "before the DDL"))];
+    let failure = world.send_one(new.batch(entries)).await.expect_err("of the old generation");
+    assert_eq!(failure.error.unwrap().code(), SfErrorCode::SfOrderViolation);
 }
 
 #[tokio::test]

@@ -256,11 +256,7 @@ async fn facets_count_every_match_and_not_only_the_page() {
     let world = demo().await;
     let facet = |field: &str| FacetRequest { field: field.to_owned(), limit: 3 };
     let request = SearchRequest {
-        facets: vec![
-            facet("category"),
-            facet("since"),
-            FacetRequest { field: "tags".to_owned(), limit: 100 },
-        ],
+        facets: vec![facet("category"), facet("since"), facet("tags")],
         limit: 1,
         ..within("label", "cat")
     };
@@ -271,7 +267,8 @@ async fn facets_count_every_match_and_not_only_the_page() {
     // 126–134 are smileys (since 0.6), 3677–3679 animals (since 0.6, 0.7 and 13.0).
     assert_eq!(values(&response.facets[0]), [("smileys".to_owned(), 9), ("animals".to_owned(), 3)]);
     assert_eq!(response.facets[1].values.iter().map(|v| v.count).sum::<u64>(), 12);
-    assert!(values(&response.facets[2]).contains(&("cat".to_owned(), 12)));
+    // Counted in the recorded tags of these twelve by hand: one of them lacks the tag `cat`.
+    assert_eq!(values(&response.facets[2])[..2], [("animal".to_owned(), 12), ("cat".to_owned(), 11)]);
 }
 
 #[tokio::test]
