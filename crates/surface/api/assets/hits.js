@@ -144,7 +144,10 @@ function toggleDetails(card, document, collection) {
 function plain(value) {
   if (value === null || value === undefined) return "NULL";
   if (Array.isArray(value) && value.length > 16) {
-    return `[${value.slice(0, 6).join(", ")}, … ${value.length} in all]`;
+    // Seven digits are what a 32-bit number holds.
+    const short = (one) => (typeof one === "number" ? Number(one.toPrecision(7)) : one);
+    const first = value.slice(0, 6).map(short);
+    return `[${first.join(", ")}, … ${value.length} in all]`;
   }
   return typeof value === "object" ? JSON.stringify(value) : `${value}`;
 }

@@ -41,6 +41,7 @@ fn run_carries_a_playground_into_a_fabric() {
 }
 
 /// Waits, as a reader may, until the collection is there and complete up to `ts`, and counts its documents.
+#[expect(clippy::disallowed_methods, reason = "a test asks another process again and again")]
 fn documents_up_to(page: &str, collection: &str, ts: &str) -> u64 {
     let path = format!("/api/v1/search?collection={collection}&limit=1&at_least={ts}&wait_ms=20000");
     loop {
