@@ -290,10 +290,8 @@ impl CollectionWorker {
     ) -> Result<(), AdapterError> {
         let prev = self.generation.as_ref().map(|generation| &*generation.definition);
         let definition = shared.resolver.define(table, prev, roster)?;
-        if let Some(prev) = prev {
-            if same_meaning(prev, &definition) {
-                return Ok(());
-            }
+        if prev.is_some_and(|prev| same_meaning(prev, &definition)) {
+            return Ok(());
         }
         let read = read_request(table, roster, prev, &definition);
         let (fence, schema_version) = self.lineage.fence(roster.ts);

@@ -234,7 +234,7 @@ mod tests {
     use super::*;
     use crate::lineage::fixture::generation;
 
-    /// `emoji(id bigint unsigned primary key, label varchar, n bigint, v vector(2))`: handle in `id`, or none.
+    /// `emoji` with the columns of the fixture's definition; its handle is `id`, or hidden.
     fn layout(id_is_handle: bool) -> Arc<TableLayout> {
         let column = |id: i64, name: &str, field_type: &str| {
             format!(r#"{{"id":{id},"name":"{name}","offset":{},"type":{field_type},"state":5}}"#, id - 1)

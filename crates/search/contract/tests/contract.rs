@@ -1,5 +1,5 @@
-//! The published vectors (`vectors/*.json`), whose expected values come from an implementation in another language
-//! (`vectors/check.py`).
+//! The published vectors (`vectors/*.json`), whose expected values come from an implementation in another
+//! language (`vectors/check.py`).
 
 #![allow(clippy::panic, reason = "a helper that cannot read a vector ends its test")]
 

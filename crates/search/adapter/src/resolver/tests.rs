@@ -5,7 +5,7 @@ use tidegate_codec::event::{AddedTable, DdlEvent, Influenced, NamedTableInfo, Ta
 use tidegate_contract::schema::{check_definition, check_successor, classify};
 use tidegate_core::{CommitTs, SchemaId};
 use tidegate_proto::searchfabric::v1::{
-    AtomicValue, CollectionSchemaDefinition, FieldData, SchemaUpdatePolicy, atomic_value, field_data,
+    AtomicValue, CollectionSchemaDefinition, SchemaUpdatePolicy, atomic_value, field_data,
 };
 
 use super::*;
@@ -17,8 +17,8 @@ fn table(id: i64, name: &str, columns: &[&str], partitions: &[i64]) -> SourceTab
         let parts: Vec<&str> = text.split(' ').collect();
         let [id, name, tp, flag, flen, charset] = parts.as_slice() else { panic!("column {text}") };
         format!(
-            r#"{{"id":{id},"name":"{name}","offset":{offset},"origin_default":{},"state":5,
-                "type":{{"Tp":{tp},"Flag":{flag},"Flen":{flen},"Charset":"{charset}","Collate":"{charset}_bin"}}}}"#,
+            r#"{{"id":{id},"name":"{name}","offset":{offset},"origin_default":{},"state":5,"type":{{
+                "Tp":{tp},"Flag":{flag},"Flen":{flen},"Charset":"{charset}","Collate":"{charset}_bin"}}}}"#,
             if *tp == "8" { "\"7\"" } else { "null" }
         )
     };

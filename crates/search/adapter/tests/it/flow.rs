@@ -38,6 +38,32 @@ async fn serve(fabric: &Fabric) -> String {
     address
 }
 
+/// Serves at an address that was just given up; its sockets may linger for a moment.
+async fn serve_at(fabric: &Fabric, address: &str) {
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    let listener = loop {
+        match tokio::net::TcpListener::bind(address).await {
+            Ok(listener) => break listener,
+            Err(error) => assert!(tokio::time::Instant::now() < deadline, "{address}: {error}"),
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    let served = fabric.clone();
+    tokio::spawn(async move { served.serve(listener).await });
+}
+
+/// Opens a fabric whose files another one may still be closing.
+async fn reopen(options: FabricOptions) -> Fabric {
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        match Fabric::open(options.clone()) {
+            Ok(fabric) => return fabric,
+            Err(error) => assert!(tokio::time::Instant::now() < deadline, "{error}"),
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
 impl Place {
     async fn new(history: History) -> Self {
         let (base, end) = (history.header.base_ts, history.header.end_ts);
@@ -236,6 +262,32 @@ async fn restarts_from_older_checkpoints_end_with_the_same_documents() {
     assert!(status.epoch >= 4, "each start takes a new epoch, also one that the checkpoint has forgotten");
     let compared = place.compare_all(&snapshot("demo")).await;
     assert_eq!(compared, ["demo.airport", "demo.emoji", "demo.remark"]);
+}
+
+/// The gateway goes away again and again while the adapter runs; what it acknowledged before is there when it
+/// comes back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gateway_that_restarts_loses_nothing_and_gets_everything() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let options = || FabricOptions { data_dir: Some(dir.path().to_owned()), ..FabricOptions::default() };
+    let mut place = Place::new(data::demo_history().expect("the demo")).await;
+    place.fabric = Fabric::open(options()).expect("a fabric on disk");
+    place.gateway = serve(&place.fabric).await;
+    let mut adapter = Adapter::start(place.options(None)).await.expect("a start");
+    for rows in [1, 1_500, 4_000] {
+        let mut status = adapter.watch_status();
+        let some = status.wait_for(|s| s.rows_acked >= rows || s.checkpoint_ts >= place.end.get());
+        tokio::time::timeout(PATIENCE, some).await.expect("progress").expect("a status");
+        place.fabric.shutdown().await;
+        // The last clone closes the files.
+        place.fabric = Fabric::open(FabricOptions::default()).expect("nothing");
+        place.fabric = reopen(options()).await;
+        serve_at(&place.fabric, &place.gateway).await;
+    }
+    until_checkpoint(&mut adapter, place.end).await;
+    let compared = place.compare_all(&snapshot("demo")).await;
+    assert_eq!(compared, ["demo.airport", "demo.emoji", "demo.remark"]);
+    assert!(adapter.status().collections.iter().flat_map(|c| &c.partitions).any(|p| p.retries > 0));
 }
 
 /// The other recordings: all tables with an unsigned integer key become collections, all others are left out

@@ -225,7 +225,9 @@ impl Script {
             }
             1 if table.columns.len() > 1 => {
                 table.columns.remove(0);
-                table.rows.values_mut().for_each(|(_, values)| drop(values.remove(0)));
+                for (_, values) in table.rows.values_mut() {
+                    values.remove(0);
+                }
                 (ActionType::DropColumn, None)
             }
             2 => {
