@@ -71,8 +71,8 @@ pub(crate) struct DemoArgs {
     pub(crate) listen: SocketAddr,
 
     /// Replay the recorded history at this many times its own speed instead of having it all there at the
-    /// start.
-    #[arg(long, value_name = "FACTOR")]
+    /// start. Time starts over with it, so there is nothing to resume.
+    #[arg(long, value_name = "FACTOR", conflicts_with = "data_dir")]
     pub(crate) speed: Option<f64>,
 }
 
