@@ -7,6 +7,7 @@ use std::sync::mpsc::SyncSender;
 use prost::Message;
 use tidegate_contract::error::{Breach, SfErrorCode};
 use tidegate_core::{CommitTs, ResolvedTs};
+use tidegate_invariants::check_invariant;
 use tidegate_proto::searchfabric::v1::{
     DropCollectionRequest, EntryError, ModalityWatermark, MutationSuccess, PutCollectionSchemaRequest,
     SchemaGeneration,
@@ -307,7 +308,12 @@ impl Writer {
         tables.put_receipt(uid, &batch.key, &receipt)?;
         self.note_alarms(uid, batch, &applied, gathered);
         for (doc, change) in applied.changes {
-            tables.put_document(uid, doc, change.before.as_ref(), &change.after)?;
+            let before = change.before.as_ref();
+            let forward = before.is_none_or(|before| before.version <= change.after.version);
+            if !check_invariant!(I14, forward, "document {doc} of collection {} went back", uid.0) {
+                return Err(FabricError::Damaged(format!("document {doc} would have gone back")));
+            }
+            tables.put_document(uid, doc, before, &change.after)?;
             let was_live = change.before.is_some_and(|before| before.is_live());
             gathered.changes.push(Changed { uid, doc, after: change.after, was_live });
         }
