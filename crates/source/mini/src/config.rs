@@ -14,6 +14,8 @@ use crate::filter::TableFilter;
 pub const DDL_POLL_LIMIT_MAX: usize = 4096;
 /// Shortest and longest pause between two checkpoint callbacks (`spec/mini-cdc.md` §5.4).
 pub const CHECKPOINT_INTERVAL: (Duration, Duration) = (Duration::from_millis(25), Duration::from_millis(100));
+/// The barrier is refreshed three times per time to live, and PD counts whole seconds.
+const GC_BARRIER_TTL_MIN: Duration = Duration::from_secs(3);
 /// Keyspace ids have 24 bits (`reference/tidb-keys-and-rows.md` §2.6).
 const KEYSPACE_ID_MAX: u32 = 0x00FF_FFFF;
 
@@ -69,6 +71,10 @@ pub struct StartConfig {
     pub schema_dir: Option<PathBuf>,
     /// Name of the GC barrier in PD. Two runtimes of one cluster need two names.
     pub gc_barrier: String,
+    /// How long PD keeps the barrier without hearing from the runtime; at least three seconds. The default
+    /// of half an hour outlasts an outage of PD of ten minutes several times, and a crashed runtime does not
+    /// hold garbage for a day.
+    pub gc_barrier_ttl: Duration,
 }
 
 impl StartConfig {
@@ -88,6 +94,7 @@ impl StartConfig {
             checksum: ChecksumPolicy::default(),
             schema_dir: None,
             gc_barrier: "tidegate".to_owned(),
+            gc_barrier_ttl: Duration::from_secs(1800),
         }
     }
 
@@ -113,6 +120,9 @@ impl StartConfig {
         self.validate_deadlines()?;
         if self.gc_barrier.is_empty() {
             return Err(ConfigError::GcBarrier);
+        }
+        if self.gc_barrier_ttl < GC_BARRIER_TTL_MIN {
+            return Err(ConfigError::GcBarrierTtl { ttl: self.gc_barrier_ttl });
         }
         Ok(())
     }
@@ -214,6 +224,12 @@ pub enum ConfigError {
     /// PD needs a name to hold a barrier under.
     #[error("gc_barrier must not be empty")]
     GcBarrier,
+    /// Shorter than PD can be asked to refresh it.
+    #[error("gc_barrier_ttl must be at least 3 s, not {ttl:?}")]
+    GcBarrierTtl {
+        /// The time given.
+        ttl: Duration,
+    },
 }
 
 #[cfg(test)]
@@ -277,6 +293,8 @@ mod tests {
         let start_ts = StartTs::ZERO;
         check(|c| c.start_ts = start_ts, ConfigError::StartTs { start_ts });
         check(|c| c.gc_barrier.clear(), ConfigError::GcBarrier);
+        let ttl = Duration::from_secs(2);
+        check(|c| c.gc_barrier_ttl = ttl, ConfigError::GcBarrierTtl { ttl });
         check(|c| c.schema_deadline = Duration::ZERO, ConfigError::Deadline { field: "schema_deadline" });
         check(|c| c.progress_deadline = Duration::ZERO, ConfigError::Deadline { field: "progress_deadline" });
         check(|c| c.start_deadline = Duration::ZERO, ConfigError::Deadline { field: "start_deadline" });

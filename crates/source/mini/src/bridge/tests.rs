@@ -52,8 +52,10 @@ fn checkpoint(tables: &[(TableId, u64)]) -> Checkpoint {
     Checkpoint::new(global, tables)
 }
 
-/// Runs as `(table, [(seq, commit ts, key)])`.
-fn shape(runs: &[SealedRun<Row>]) -> Vec<(TableId, Vec<(u64, u64, &'static str)>)> {
+/// Sequence number, commit timestamp and key.
+type Shape = (u64, u64, &'static str);
+
+fn shape(runs: &[SealedRun<Row>]) -> Vec<(TableId, Vec<Shape>)> {
     let rows = |run: &SealedRun<Row>| {
         run.rows.iter().map(|r| (r.seq.get(), r.commit_ts.get(), r.row.key)).collect::<Vec<_>>()
     };

@@ -1,7 +1,6 @@
 //! The start, step by step in the order of `spec/mini-cdc.md` §8.1.
 
 use std::future::Future;
-use std::time::Duration;
 
 use tidegate_core::{TableId, Ts};
 use tidegate_pd::{GcBarrier, GcHold, GcScope, PdError};
@@ -16,10 +15,6 @@ use crate::config::{StartConfig, TableSet};
 use crate::error::MiniError;
 use crate::filter::TableFilter;
 use crate::upstream::Upstream;
-
-/// How long PD keeps the barrier without hearing from us: an outage of PD of ten minutes must not cost the
-/// history (`reliability.md`, battery 14), nor must a crashed runtime keep garbage for a day.
-const BARRIER_TTL: Duration = Duration::from_secs(1800);
 
 pub(super) async fn start<C: Callback>(
     upstream: &Upstream,
@@ -57,8 +52,8 @@ async fn within<T>(
 
 async fn hold_barrier(upstream: &Upstream, config: &StartConfig) -> Result<GcBarrier, MiniError> {
     let scope = config.keyspace.map_or(GcScope::Unified, GcScope::Keyspace);
-    let (id, ts) = (config.gc_barrier.clone(), config.start_ts.ts());
-    let held = GcBarrier::hold(&upstream.pd, GcHold { scope, id, ts, ttl: BARRIER_TTL }).await;
+    let (id, ts, ttl) = (config.gc_barrier.clone(), config.start_ts.ts(), config.gc_barrier_ttl);
+    let held = GcBarrier::hold(&upstream.pd, GcHold { scope, id, ts, ttl }).await;
     held.map_err(|error| match error {
         PdError::BehindSafePoint { safe_point, .. } => {
             MiniError::StartBelowGc { start_ts: config.start_ts, safe_point }

@@ -48,7 +48,7 @@ impl Faulty {
 impl Callback for Faulty {
     fn on_row(&mut self, _: RowChanged<'_>) -> Result<Admission, CallbackError> {
         assert!(self.fault != Fault::PanicOnRow, "as the test wants it");
-        if self.fault == Fault::RefuseNowAndThen && self.rows % 100 == 0 {
+        if self.fault == Fault::RefuseNowAndThen && self.rows.is_multiple_of(100) {
             self.refused = !self.refused;
             if self.refused {
                 return Ok(Admission::Full);

@@ -37,7 +37,7 @@ async fn a_fixed_set_of_physical_partitions_gets_their_rows_and_trigger_ddl_only
     let handle = Runtime::start(&upstream, fixed(start, &AIRPORT), Recorder::new(&log, false)).await;
     let report = reach(handle.expect("it starts"), end).await;
     assert!(report.error.is_none(), "{report:?}");
-    let log = log.lock().expect("not poisoned");
+    let log = std::mem::take(&mut *log.lock().expect("not poisoned"));
     let rows = log.entries.iter().filter(|(_, what)| matches!(what, What::Row(_))).count();
     assert_eq!(rows, committed, "each committed version of the four partitions, once");
     let ddls = log.entries.iter().filter_map(|(_, what)| match what {

@@ -45,7 +45,7 @@ pub(crate) async fn reach(mut handle: RuntimeHandle, until: Ts) -> Report {
     handle.wait().await
 }
 
-async fn streams_as_tidb_answered(name: &str) {
+async fn streams_as_tidb_answered(name: &'static str) {
     let (history, expected) = recording(name);
     let (base, end) = (history.header.base_ts, history.header.end_ts);
     let (playground, upstream) = playground(history).await;
@@ -61,8 +61,9 @@ async fn streams_as_tidb_answered(name: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_recorded_history_is_delivered_as_tidb_answered() {
-    for name in data::RECORDINGS {
-        streams_as_tidb_answered(name).await;
+    let each = data::RECORDINGS.map(|name| tokio::spawn(streams_as_tidb_answered(name)));
+    for history in each {
+        history.await.expect("equal");
     }
 }
 
@@ -70,7 +71,7 @@ async fn every_recorded_history_is_delivered_as_tidb_answered() {
 const STOPS: usize = 6;
 
 /// Stops at random timestamps and resumes from each, with the schema store on disk or built anew every time.
-async fn resumes_as_tidb_answered(name: &str, seed: u64, schema_dir: Option<&Path>) {
+async fn resumes_as_tidb_answered(name: &'static str, seed: u64, schema_dir: Option<&Path>) {
     let (history, expected) = recording(name);
     let (base, end) = (history.header.base_ts, history.header.end_ts);
     let mut random = fastrand::Rng::with_seed(seed);
@@ -100,8 +101,9 @@ async fn resumes_as_tidb_answered(name: &str, seed: u64, schema_dir: Option<&Pat
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn runs_stopped_and_resumed_at_random_points_deliver_the_same() {
     let seed = fastrand::u64(..);
-    for name in data::RECORDINGS {
-        resumes_as_tidb_answered(name, seed, None).await;
+    let each = data::RECORDINGS.map(|name| tokio::spawn(resumes_as_tidb_answered(name, seed, None)));
+    for history in each {
+        history.await.expect("equal");
     }
 }
 
