@@ -325,14 +325,35 @@ fn word_digits(word: u32) -> [u8; WORD_DIGITS] {
 }
 
 /// The nine digits of a word as text, leading zeros included.
-fn word_text(mut word: u32) -> [u8; WORD_DIGITS] {
-    let mut text = [b'0'; WORD_DIGITS];
-    for digit in text.iter_mut().rev() {
-        *digit = b'0' + (word % 10) as u8;
-        word /= 10;
-    }
-    text
+#[inline]
+fn word_text(word: u32) -> [u8; WORD_DIGITS] {
+    let (first, rest) = (word / 100_000_000, word % 100_000_000);
+    let (high, low) = (rest / 10_000, rest % 10_000);
+    let [a, b] = two_digits(high / 100);
+    let [c, d] = two_digits(high % 100);
+    let [e, f] = two_digits(low / 100);
+    let [g, h] = two_digits(low % 100);
+    let [_, first] = two_digits(first);
+    [first, a, b, c, d, e, f, g, h]
 }
+
+/// The two digits of a number below 100.
+#[inline]
+fn two_digits(number: u32) -> [u8; 2] {
+    usize::try_from(number).ok().and_then(|at| PAIRS.get(at)).copied().unwrap_or([b'0'; 2])
+}
+
+/// `00` to `99`.
+#[expect(clippy::indexing_slicing, clippy::cast_possible_truncation, reason = "checked by the compiler")]
+const PAIRS: [[u8; 2]; 100] = {
+    let mut pairs = [[b'0'; 2]; 100];
+    let mut number = 0;
+    while number < 100 {
+        pairs[number] = [b'0' + number as u8 / 10, b'0' + number as u8 % 10];
+        number += 1;
+    }
+    pairs
+};
 
 impl fmt::Display for Decimal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -504,7 +525,8 @@ mod tests {
             let point = if frac.is_empty() { "" } else { "." };
             let text = format!("{sign}{int}{point}{frac}");
             let mut packed = Vec::new();
-            Decimal::parse(&text).unwrap().encode(65, u8::try_from(frac.len()).unwrap(), &mut packed).unwrap();
+            let scale = u8::try_from(frac.len()).unwrap();
+            Decimal::parse(&text).unwrap().encode(65, scale, &mut packed).unwrap();
             let (number, len) = Decimal::decode(&packed).unwrap();
             prop_assert_eq!((number.to_string(), len), (text, packed.len()));
             prop_assert_eq!(Decimal::encoded_len(&packed), Some(len));

@@ -343,3 +343,151 @@ impl RowBuilder {
 fn put_sized(value: u32, len: usize, out: &mut Vec<u8>) {
     out.extend(value.to_le_bytes().iter().take(len));
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::decimal::Decimal;
+    use crate::json::Json;
+    use crate::key::{Handle, parse_record_key};
+    use crate::testing::{common_key_table, hex, int_key_table, layout, table};
+    use crate::time::{Duration, Time};
+    use crate::vector::Vector;
+
+    #[test]
+    fn rows_of_the_reference_are_written() {
+        let builder = |cells: &[(u32, &[u8])], nulls: &[u32]| {
+            let mut builder = RowBuilder::default();
+            cells.iter().for_each(|(id, cell)| builder.cell(*id, cell.to_vec()));
+            nulls.iter().for_each(|id| builder.null(*id));
+            builder.finish(None).unwrap()
+        };
+        assert_eq!(builder(&[], &[]), hex("800000000000"));
+        let row = builder(&[(4, b"ab"), (2, &[5])], &[3]);
+        assert_eq!(row, hex("80 00 0200 0100 02 04 03 0100 0300 05 6162"));
+        let row = builder(&[(256, &[1])], &[2]);
+        assert_eq!(row, hex("80 01 0100 0100 00010000 02000000 01000000 01"));
+    }
+
+    #[test]
+    fn more_than_65535_bytes_of_data_make_a_row_large() {
+        let layout = layout(table(&["blob", "blob"]));
+        let bytes = |len: usize| Value::Bytes(Cow::Owned(vec![7; len]));
+        for (len, flags) in [(65_535, 0), (65_536, LARGE)] {
+            let row = encode_row(&layout, &[bytes(len), Value::Null], Some(1), false).unwrap();
+            assert_eq!(row.value[1], flags);
+            let view = layout.row(Handle::Int(1), &row.value).unwrap();
+            assert_eq!(view.column(0), Ok(bytes(len)));
+        }
+    }
+
+    #[test]
+    fn clustered_keys_of_the_reference_are_written() {
+        let int = Value::Int(7);
+        let decimal = Value::Decimal(Decimal::parse("12.5").unwrap());
+        let text = |text: &'static str| Value::Text(Cow::Borrowed(text));
+        let cp = layout(common_key_table(&["varchar(20)", "int", "decimal(10,2)"], &[(0, -1), (1, -1)]));
+        let row = encode_row(&cp, &[text("abc "), int, decimal], None, false).unwrap();
+        assert_eq!(
+            row.key(None, TableId(118)),
+            hex("748000000000000076 5f72 016162630000000000fa 038000000000000007")
+        );
+        assert_eq!(row.value, hex("80 00 0200 0000 01 03 0400 0b00 61626320 0a028000000c32"));
+
+        let cdec = layout(common_key_table(&["decimal(20,4)", "char(4)"], &[(0, -1), (1, -1)]));
+        let decimal = Value::Decimal(Decimal::parse("-12345.6").unwrap());
+        let row = encode_row(&cdec, &[decimal, text("ab")], None, false).unwrap();
+        assert_eq!(row.handle, hex("0614047fffffffffffcfc6e88f 016162000000000000f9"));
+        assert_eq!(row.value, hex("800000000000"));
+    }
+
+    #[test]
+    fn the_checksum_of_the_reference_is_written() {
+        let layout = layout(table(&["int", "int", "int", "varchar(5)"]));
+        let values = [Value::Null, Value::Int(5), Value::Null, Value::Text(Cow::Borrowed("ab"))];
+        let row = encode_row(&layout, &values, Some(1), true).unwrap();
+        assert_eq!(row.value, hex("800202000000 0204 0100 0300 05 6162 02 4aaa4a5f"));
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_refused() {
+        let keyed = layout(int_key_table(&["int"]));
+        let text = Value::Text(Cow::Borrowed("x"));
+        let wrong = encode_row(&keyed, std::slice::from_ref(&text), None, false);
+        assert!(matches!(wrong, Err(EncodeError::Value { .. })));
+        let count = EncodeError::Count { expected: 1, found: 0 };
+        assert_eq!(encode_row(&keyed, &[], None, false), Err(count));
+        let plain = layout(table(&["int"]));
+        assert_eq!(encode_row(&plain, &[Value::Int(1)], None, false), Err(EncodeError::NoRowId));
+        let folded = layout(common_key_table(&["varchar(9) utf8mb4_unicode_ci"], &[(0, -1)]));
+        assert!(matches!(encode_row(&folded, &[text], None, false), Err(EncodeError::Collation { .. })));
+    }
+
+    prop_compose! {
+        /// One value of each type, in the order of `TYPES`.
+        fn values()(
+            int: i64, uint: u64, small: i8, double in -1e300..1e300_f64, float in -1e30..1e30_f32,
+            unscaled in -999_999_999_i64..999_999_999, text in "\\PC{0,20}", bytes: Vec<u8>,
+            micros in 0_i64..4_000_000_000_000_000,
+            nanos in -3_000_000_000_000_000_i64..3_000_000_000_000_000,
+            year in 1901_u16..=2155, index in 1_u64..=3, bits in 0_u64..8, wide: u64,
+            elements in proptest::collection::vec(-1e3_f32..1e3, 0..6), nulls: u32,
+        ) -> Vec<Value<'static>> {
+            let decimal = Decimal::from(unscaled).with_scale(2).unwrap();
+            let elems = vec!["a".to_owned(), "b".to_owned(), "c".to_owned()];
+            let name = elems[usize::try_from(index).unwrap() - 1].clone();
+            let mut values = vec![
+                Value::Int(int), Value::UInt(uint), Value::Int(i64::from(small)), Value::Double(double + 0.0),
+                Value::Float(float + 0.0), Value::Decimal(decimal), Value::Text(text.clone().into()),
+                Value::Bytes(bytes.into()), Value::DateTime(Time::from_unix_micros(micros, 6).unwrap()),
+                Value::Duration(Duration::new(nanos, 3)), Value::Year(year),
+                Value::Enum { index, name: name.into() }, Value::Set { bits, elems: elems.into() },
+                Value::Bit { bits: wide, width: 64 }, Value::Json(Json::from_string(&text)),
+                Value::Vector(Vector::from_elements(&elements).unwrap()),
+            ];
+            for (at, value) in values.iter_mut().enumerate().skip(1) {
+                if nulls >> at & 3 == 3 {
+                    *value = Value::Null;
+                }
+            }
+            values
+        }
+    }
+
+    const TYPES: [&str; 16] = [
+        "bigint",
+        "bigint unsigned",
+        "tinyint",
+        "double",
+        "float",
+        "decimal(20,2)",
+        "varchar(99)",
+        "blob",
+        "datetime(6)",
+        "time(3)",
+        "year",
+        "enum(a,b,c)",
+        "set(a,b,c)",
+        "bit(64)",
+        "json",
+        "vector",
+    ];
+
+    proptest! {
+        #[test]
+        fn any_row_is_read_as_it_was_written(values in values(), checksum: bool) {
+            for layout in [layout(int_key_table(&TYPES)), layout(common_key_table(&TYPES, &[(0, -1)]))] {
+                let encoded = encode_row(&layout, &values, None, checksum).unwrap();
+                let key = encoded.key(Some(KeyspaceId(7)), TableId(45));
+                let parsed = parse_record_key(&key).unwrap();
+                let row = layout.row(parsed.handle, &encoded.value).unwrap();
+                for (index, value) in values.iter().enumerate() {
+                    prop_assert_eq!(&row.column(index).unwrap(), value);
+                }
+                prop_assert_eq!(row.verify_checksum(&key), Ok(()));
+            }
+        }
+    }
+}

@@ -11,6 +11,7 @@ mod v2;
 
 use std::borrow::Cow;
 use std::fmt;
+use std::ops::Deref;
 
 use tidegate_core::{Diagnostic, ErrorClass, TableId, Ts};
 
@@ -31,20 +32,44 @@ use lineage::Predecessor;
 pub use lineage::{Rewrite, rewrites_between};
 pub(crate) use v2::{CHECKSUM, HEADER_LEN, LARGE, MARKER};
 
-/// A row's value could not be decoded. Carries no value bytes: row contents never reach a log (I11).
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub struct DecodeError {
+/// A row's value could not be decoded. Carries no value bytes: row contents never reach a log (I11). A thin
+/// pointer, so that results stay small; reads as a [`DecodeFailure`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DecodeError(Box<DecodeFailure>);
+
+/// What could not be decoded, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DecodeFailure {
     /// The table's name.
     pub table: String,
     /// Its logical id.
     pub table_id: TableId,
     /// The column's name; `None` when the row as a whole is damaged.
     pub column: Option<String>,
-    /// Byte offset in the row value (in the handle, for a key column).
+    /// Byte offset in the row value; 0 where the bytes are not in it (key columns, defaults).
     pub offset: usize,
     /// What is wrong.
-    #[source]
     pub reason: CellError,
+}
+
+impl DecodeError {
+    fn new(failure: DecodeFailure) -> Self {
+        Self(Box::new(failure))
+    }
+}
+
+impl Deref for DecodeError {
+    type Target = DecodeFailure;
+
+    fn deref(&self) -> &DecodeFailure {
+        &self.0
+    }
+}
+
+impl std::error::Error for DecodeError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.reason)
+    }
 }
 
 impl fmt::Display for DecodeError {
@@ -74,10 +99,10 @@ impl Diagnostic for DecodeError {
 /// Where a column's bytes are, before they are decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found<'a> {
-    /// A cell of format v2 and its offset in the row value.
-    Cell(&'a [u8], usize),
-    /// A datum of format v1 and its offset in the row value.
-    Datum(&'a [u8], usize),
+    /// A cell of format v2.
+    Cell(&'a [u8]),
+    /// A datum of format v1.
+    Datum(&'a [u8]),
     /// The row says NULL.
     Null,
     /// The row does not mention the column.
@@ -86,20 +111,14 @@ pub(crate) enum Found<'a> {
     Damaged(usize),
 }
 
-/// The two row formats.
-#[derive(Clone, Copy, Debug)]
-enum Format<'a> {
-    V1(v1::Row<'a>),
-    V2(v2::Row<'a>),
-}
-
 /// One row: handle and value, with the table they belong to. Cheap to copy; decodes a column when asked.
 #[derive(Clone, Copy, Debug)]
 pub struct RowView<'a> {
     layout: &'a TableLayout,
     handle: Handle<'a>,
     value: &'a [u8],
-    format: Format<'a>,
+    /// `None`: the row has format v1.
+    header: Option<v2::Header>,
     written: Option<Ts>,
 }
 
@@ -110,15 +129,12 @@ impl<'a> RowView<'a> {
         handle: Handle<'a>,
         value: &'a [u8],
     ) -> Result<Self, DecodeError> {
-        let format = match value.first() {
-            Some(&v2::MARKER) => v2::Row::parse(value).map(Format::V2),
-            Some(_) => Some(Format::V1(v1::Row::new(value))),
-            None => None,
-        };
-        match format {
-            Some(format) => Ok(Self { layout, handle, value, format, written: None }),
-            None => Err(layout.error(None, 0, CellError::Header)),
+        let header = v2::Header::parse(value);
+        let sound = header.is_some() || value.first().is_some_and(|first| *first != v2::MARKER);
+        if !sound {
+            return Err(layout.error(None, 0, CellError::Header));
         }
+        Ok(Self { layout, handle, value, header, written: None })
     }
 
     /// The table's cached layout.
@@ -159,44 +175,65 @@ impl<'a> RowView<'a> {
     /// The bytes are no value of the column's type, or there is no such column.
     #[inline]
     pub fn column(&self, index: usize) -> Result<Value<'a>, DecodeError> {
+        match self.plain(index) {
+            Some(value) => Ok(value),
+            None => self.column_in_full(index),
+        }
+    }
+
+    /// A column of a plain type whose cell is where it was expected; `None` for all others.
+    #[inline]
+    fn plain(&self, index: usize) -> Option<Value<'a>> {
+        let plan = self.layout.plans().get(index)?;
+        plan.kind.decode_plain(self.header.as_ref()?.cell_at(self.value, plan.id, plan.slot)?)
+    }
+
+    fn column_in_full(&self, index: usize) -> Result<Value<'a>, DecodeError> {
         let Some((plan, info)) = self.layout.column(index) else {
             return Err(self.layout.error(None, 0, CellError::NoSuchColumn));
         };
         if plan.is_virtual {
             return Ok(Value::Virtual);
         }
-        match self.find(plan, info) {
-            Found::Cell(bytes, offset) => plan.kind.decode(info, bytes).map_err(|reason| (offset, reason)),
-            other => self.elsewhere(plan, info, other),
-        }
-        .map_err(|(offset, reason)| self.layout.error(Some(index), offset, reason))
+        let found = self.find(plan, info);
+        self.interpreted(plan, info, found).map_err(|reason| self.fail(index, reason))
     }
 
-    #[inline]
     fn find(&self, plan: &ColumnPlan, info: &ColumnInfo) -> Found<'a> {
-        match &self.format {
-            Format::V1(row) => row.find(info.id.get()),
-            Format::V2(row) => row.find(plan.id, plan.slot),
+        match &self.header {
+            Some(header) => header.find(self.value, plan.id, plan.slot),
+            None => v1::find(self.value, info.id.get()),
         }
     }
 
-    /// The rarer cases of [`Self::column`], out of the way of the common one.
-    fn elsewhere(&self, plan: &'a ColumnPlan, info: &'a ColumnInfo, found: Found<'a>) -> Cell<'a> {
-        let fail = |offset: usize| move |reason: CellError| (offset, reason);
+    /// The error about a column; where its bytes are is looked up only now.
+    #[cold]
+    fn fail(&self, index: usize, reason: CellError) -> DecodeError {
+        let found = self.layout.column(index).map(|(plan, info)| self.find(plan, info));
+        let offset = match found {
+            Some(Found::Cell(bytes) | Found::Datum(bytes)) => {
+                bytes.as_ptr().addr().saturating_sub(self.value.as_ptr().addr())
+            }
+            Some(Found::Damaged(offset)) => offset,
+            _ => 0,
+        };
+        self.layout.error(Some(index), offset, reason)
+    }
+
+    /// The value of what was found.
+    fn interpreted(&self, plan: &'a ColumnPlan, info: &'a ColumnInfo, found: Found<'a>) -> Cell<'a> {
         match (found, plan.handle) {
-            (Found::Cell(bytes, offset), _) => plan.kind.decode(info, bytes).map_err(fail(offset)),
-            (Found::Datum(bytes, offset), _) => {
-                let decoded = datum::decode(bytes).map_err(CellError::from);
-                decoded.and_then(|(datum, _)| plan.kind.interpret(info, datum)).map_err(fail(offset))
+            (Found::Cell(bytes), _) => plan.kind.decode(info, bytes),
+            (Found::Datum(bytes), _) => {
+                let (datum, _) = datum::decode(bytes)?;
+                plan.kind.interpret(info, datum)
             }
-            (Found::Damaged(offset), _) => Err((offset, CellError::Offsets)),
-            (Found::Null | Found::Absent, Some(part)) => {
-                self.handle_datum(part).and_then(|datum| plan.kind.interpret(info, datum)).map_err(fail(0))
-            }
+            (Found::Damaged(_), _) => Err(CellError::Offsets),
+            (Found::Null | Found::Absent, Some(part)) => plan.kind.interpret(info, self.handle_datum(part)?),
             (Found::Null, None) => Ok(Value::Null),
             (Found::Absent, None) => match &plan.predecessor {
                 Some(before) if self.is_older(plan, before) => self.converted(plan, info, before),
-                _ => missing(plan, info).map_err(fail(0)),
+                _ => missing(plan, info),
             },
         }
     }
@@ -204,33 +241,28 @@ impl<'a> RowView<'a> {
     /// Whether the row was written before the column got its present id. When that is not known, ids tell:
     /// a row that mentions a later column is younger.
     fn is_older(&self, plan: &ColumnPlan, before: &Predecessor) -> bool {
-        match (self.written, &self.format) {
+        match (self.written, &self.header) {
             (Some(written), _) => written <= before.at,
-            (None, Format::V2(row)) => row.last_id().is_none_or(|last| last < plan.id),
-            (None, Format::V1(_)) => true,
+            (None, Some(header)) => header.last_id(self.value).is_none_or(|last| last < plan.id),
+            (None, None) => true,
         }
     }
 
     /// The value of the column that this one was made from, converted as MODIFY COLUMN did.
     fn converted(&self, plan: &'a ColumnPlan, info: &'a ColumnInfo, before: &'a Predecessor) -> Cell<'a> {
-        let value = match self.find(&before.plan, &before.column) {
-            Found::Cell(bytes, offset) => {
-                before.plan.kind.decode(&before.column, bytes).map_err(|reason| (offset, reason))
-            }
-            other => self.elsewhere(&before.plan, &before.column, other),
-        }?;
+        let found = self.find(&before.plan, &before.column);
+        let value = self.interpreted(&before.plan, &before.column, found)?;
         let day_ms = 86_400_000;
         let today = i64::try_from(before.at.physical_ms() / day_ms).unwrap_or(0);
         let context = convert::Context { clip_negative: true, today };
-        let fail = |_| (0, CellError::Conversion);
-        let value = convert(&value, &before.target, context).map_err(fail)?;
+        let value = convert(&value, &before.target, context).map_err(|_| CellError::Conversion)?;
         if value.is_null() {
             return Ok(Value::Null);
         }
         // Through the stored form, because the column may have been changed in place since.
         let mut cell = Vec::new();
-        put_cell(&value, &before.target, &mut cell).ok_or((0, CellError::Conversion))?;
-        let value = plan.kind.decode(info, &cell).map_err(|reason| (0, reason))?;
+        put_cell(&value, &before.target, &mut cell).ok_or(CellError::Conversion)?;
+        let value = plan.kind.decode(info, &cell)?;
         Ok(value.into_owned())
     }
 
@@ -294,10 +326,7 @@ impl<'a> RowView<'a> {
     /// # Errors
     /// The section is damaged.
     pub fn checksum(&self) -> Result<Option<Checksum>, ChecksumError> {
-        match &self.format {
-            Format::V1(_) => Ok(None),
-            Format::V2(row) => Checksum::read(row),
-        }
+        self.header.as_ref().map_or(Ok(None), |header| Checksum::read(header, self.value))
     }
 
     /// Verifies the checksum that the row carries; `raw_key` is the whole record key, without keyspace
@@ -324,8 +353,8 @@ impl generated::Columns for Columns<'_, '_> {
         if self.depth > self.row.layout.plans().len() {
             return Err(GeneratedError::Column);
         }
-        let value = self.row.computed(index, self.depth + 1).map_err(|error| match error.reason {
-            CellError::Generated(inner) => inner,
+        let value = self.row.computed(index, self.depth + 1).map_err(|error| match &error.reason {
+            CellError::Generated(inner) => inner.clone(),
             _ => GeneratedError::Column,
         })?;
         Ok(value.into_owned())
@@ -337,11 +366,11 @@ impl generated::Columns for Columns<'_, '_> {
     }
 }
 
-/// A value, or where in the row value and why it could not be read.
-type Cell<'a> = Result<Value<'a>, (usize, CellError)>;
+/// A value, or why it could not be read.
+type Cell<'a> = Result<Value<'a>, CellError>;
 
 /// What a column has in rows that were written before it existed.
-fn missing<'a>(plan: &'a ColumnPlan, info: &'a ColumnInfo) -> Result<Value<'a>, CellError> {
+fn missing<'a>(plan: &'a ColumnPlan, info: &'a ColumnInfo) -> Cell<'a> {
     match &plan.missing {
         Missing::Null => Ok(Value::Null),
         Missing::Cell(cell) => plan.kind.decode(info, cell),

@@ -147,19 +147,29 @@ impl CellKind {
         }
     }
 
-    /// Decodes a cell of format v2.
+    /// Decodes a cell of the plainest types, `None` for all others and for damage. Small enough to be inlined
+    /// where it is called, so that the value is built where it is wanted and not copied there.
     #[inline]
+    pub(crate) fn decode_plain(self, bytes: &[u8]) -> Option<Value<'_>> {
+        match self {
+            Self::Int => little_endian_int(bytes).map(Value::Int),
+            Self::UInt => little_endian_uint(bytes).map(Value::UInt),
+            Self::Double => bytes.as_array().map(|bytes| Value::Double(float_from_bytes(*bytes))),
+            Self::Bytes => Some(Value::Bytes(Cow::Borrowed(bytes))),
+            _ => None,
+        }
+    }
+
+    /// Decodes a cell of format v2.
     pub(crate) fn decode<'a>(self, column: &'a ColumnInfo, bytes: &'a [u8]) -> Result<Value<'a>, CellError> {
         match self {
-            Self::Int => self.int(bytes).map(Value::Int),
-            Self::UInt => self.uint(bytes).map(Value::UInt),
             Self::Text | Self::Bytes => Ok(self.string(Cow::Borrowed(bytes))),
             Self::Float | Self::Double => Ok(self.float(float_from_bytes(self.exact(bytes)?))),
             Self::Decimal(_) => {
                 let (number, len) = Decimal::decode(bytes).ok_or(self.malformed())?;
                 if len == bytes.len() { self.decimal(number) } else { Err(self.malformed()) }
             }
-            Self::Year | Self::Duration(_) => self.int(bytes).and_then(|int| self.signed(int)),
+            Self::Int | Self::Year | Self::Duration(_) => self.int(bytes).and_then(|int| self.signed(int)),
             Self::Json => Json::new(bytes).map(Value::Json).ok_or(self.malformed()),
             Self::Vector => Vector::decode(bytes).map(Value::Vector).ok_or(self.malformed()),
             Self::Unknown(code) => Err(CellError::UnknownType(code)),
@@ -245,36 +255,47 @@ impl CellKind {
         }
     }
 
-    /// A little-endian two's complement integer of 1, 2, 4 or 8 bytes.
-    #[inline]
     fn int(self, bytes: &[u8]) -> Result<i64, CellError> {
-        match *bytes {
-            [a] => Ok(i64::from(a.cast_signed())),
-            [a, b] => Ok(i64::from(i16::from_le_bytes([a, b]))),
-            [a, b, c, d] => Ok(i64::from(i32::from_le_bytes([a, b, c, d]))),
-            _ => self.exact(bytes).map(i64::from_le_bytes),
-        }
+        little_endian_int(bytes).ok_or_else(|| self.length(bytes))
     }
 
-    /// A little-endian unsigned integer of 1, 2, 4 or 8 bytes.
-    #[inline]
     fn uint(self, bytes: &[u8]) -> Result<u64, CellError> {
-        match *bytes {
-            [a] => Ok(u64::from(a)),
-            [a, b] => Ok(u64::from(u16::from_le_bytes([a, b]))),
-            [a, b, c, d] => Ok(u64::from(u32::from_le_bytes([a, b, c, d]))),
-            _ => self.exact(bytes).map(u64::from_le_bytes),
-        }
+        little_endian_uint(bytes).ok_or_else(|| self.length(bytes))
     }
 
-    #[inline]
     fn exact(self, bytes: &[u8]) -> Result<[u8; 8], CellError> {
-        let what = self.name();
-        bytes.as_array().copied().ok_or(CellError::Length { what, len: bytes.len() })
+        bytes.as_array().copied().ok_or_else(|| self.length(bytes))
+    }
+
+    #[cold]
+    const fn length(self, bytes: &[u8]) -> CellError {
+        CellError::Length { what: self.name(), len: bytes.len() }
     }
 
     const fn malformed(self) -> CellError {
         CellError::Malformed { what: self.name() }
+    }
+}
+
+/// A little-endian two's complement integer of 1, 2, 4 or 8 bytes.
+#[inline]
+fn little_endian_int(bytes: &[u8]) -> Option<i64> {
+    match *bytes {
+        [a] => Some(i64::from(a.cast_signed())),
+        [a, b] => Some(i64::from(i16::from_le_bytes([a, b]))),
+        [a, b, c, d] => Some(i64::from(i32::from_le_bytes([a, b, c, d]))),
+        _ => bytes.as_array().map(|bytes| i64::from_le_bytes(*bytes)),
+    }
+}
+
+/// A little-endian unsigned integer of 1, 2, 4 or 8 bytes.
+#[inline]
+fn little_endian_uint(bytes: &[u8]) -> Option<u64> {
+    match *bytes {
+        [a] => Some(u64::from(a)),
+        [a, b] => Some(u64::from(u16::from_le_bytes([a, b]))),
+        [a, b, c, d] => Some(u64::from(u32::from_le_bytes([a, b, c, d]))),
+        _ => bytes.as_array().map(|bytes| u64::from_le_bytes(*bytes)),
     }
 }
 

@@ -48,11 +48,11 @@ pub enum ChecksumError {
 }
 
 impl Checksum {
-    pub(super) fn read(row: &v2::Row<'_>) -> Result<Option<Self>, ChecksumError> {
-        if !row.has_checksum() {
+    pub(super) fn read(header: &v2::Header, value: &[u8]) -> Result<Option<Self>, ChecksumError> {
+        if !header.has_checksum() {
             return Ok(None);
         }
-        let (data_end, section) = row.checksum_section().ok_or(ChecksumError::Damaged)?;
+        let (data_end, section) = header.checksum_section(value).ok_or(ChecksumError::Damaged)?;
         let mut reader = Reader::new(section);
         let header = reader.u8().ok_or(ChecksumError::Damaged)?;
         let sum = reader.u32_le().ok_or(ChecksumError::Damaged)?;

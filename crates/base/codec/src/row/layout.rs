@@ -6,7 +6,7 @@ use hashbrown::HashMap;
 
 use super::cell::{CellError, CellKind};
 use super::lineage::Predecessor;
-use super::{DecodeError, RowView, defaults};
+use super::{DecodeError, DecodeFailure, RowView, defaults};
 use crate::generated::{self, Expr, GeneratedError};
 use crate::key::Handle;
 use crate::meta::{ColumnInfo, HandleKind, TableInfo};
@@ -36,7 +36,8 @@ pub(crate) enum Missing {
 pub(crate) struct ColumnPlan {
     /// Column id; 0, which no row has, when it does not fit the format.
     pub(crate) id: u32,
-    /// Position among the cells of a row that mentions every stored column: where to look first.
+    /// Position among the cells of a row that mentions every stored column: where to look first. Beyond all
+    /// cells for virtual columns, which have none.
     pub(crate) slot: usize,
     pub(crate) kind: CellKind,
     pub(crate) is_virtual: bool,
@@ -106,6 +107,7 @@ impl TableLayout {
         self.plans.get(index).zip(self.table.columns.get(index))
     }
 
+    #[inline]
     pub(crate) fn plans(&self) -> &[ColumnPlan] {
         &self.plans
     }
@@ -118,13 +120,13 @@ impl TableLayout {
     #[cold]
     pub(crate) fn error(&self, column: Option<usize>, offset: usize, reason: CellError) -> DecodeError {
         let column = column.and_then(|index| self.table.columns.get(index));
-        DecodeError {
+        DecodeError::new(DecodeFailure {
             table: self.table.name.to_string(),
             table_id: self.table.id,
             column: column.map(|column| column.name.to_string()),
             offset,
             reason,
-        }
+        })
     }
 }
 
@@ -158,6 +160,6 @@ fn assign_slots(plans: &mut [ColumnPlan]) {
     let mut ids: Vec<u32> = plans.iter().filter(|plan| stored(plan)).map(|plan| plan.id).collect();
     ids.sort_unstable();
     for plan in plans {
-        plan.slot = ids.partition_point(|id| *id < plan.id);
+        plan.slot = if plan.is_virtual { usize::MAX } else { ids.partition_point(|id| *id < plan.id) };
     }
 }

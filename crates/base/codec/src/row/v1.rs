@@ -3,38 +3,26 @@
 use super::Found;
 use crate::datum::{self, Datum};
 
-/// A v1 row, not yet searched.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Row<'a> {
-    value: &'a [u8],
-}
-
-impl<'a> Row<'a> {
-    pub(crate) const fn new(value: &'a [u8]) -> Self {
-        Self { value }
+/// Finds column `id` by walking the pairs; the last of several wins, as in TiDB. The walk makes a column's
+/// cost grow with the row, which is bearable for the few rows that still have this format.
+pub(crate) fn find(value: &[u8], id: i64) -> Found<'_> {
+    // An empty row is a single nil flag.
+    if value == [0] {
+        return Found::Absent;
     }
-
-    /// Finds column `id` by walking the pairs; the last of several wins, as in TiDB. The walk makes a
-    /// column's cost grow with the row, which is bearable for the few rows that still have this format.
-    pub(crate) fn find(&self, id: i64) -> Found<'a> {
-        // An empty row is a single nil flag.
-        if self.value == [0] {
-            return Found::Absent;
+    let mut rest = value;
+    let mut found = Found::Absent;
+    while !rest.is_empty() {
+        let offset = value.len() - rest.len();
+        let Some((at, datum, after)) = pair(rest) else { return Found::Damaged(offset) };
+        if at == id {
+            found = Found::Datum(datum);
         }
-        let mut rest = self.value;
-        let mut found = Found::Absent;
-        while !rest.is_empty() {
-            let offset = self.value.len() - rest.len();
-            let Some((at, datum, after)) = pair(rest) else { return Found::Damaged(offset) };
-            if at == id {
-                found = Found::Datum(datum, offset);
-            }
-            rest = after;
-        }
-        match found {
-            Found::Datum([0], _) => Found::Null,
-            other => other,
-        }
+        rest = after;
+    }
+    match found {
+        Found::Datum([0]) => Found::Null,
+        other => other,
     }
 }
 
