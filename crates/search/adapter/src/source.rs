@@ -187,7 +187,7 @@ impl<C: Clock + 'static> Callback for SubscriptionWorker<C> {
     }
 
     fn on_ddl(&mut self, ddl: &DdlEvent) -> Result<(), CallbackError> {
-        let runs = self.bridge.ddl(ddl.finished_ts, DdlScope::All);
+        let runs = self.bridge.ddl(ddl.finished_ts, DdlScope::All)?;
         self.push_runs(runs);
         self.queue.push(SourceEvent::Ddl(Arc::new(ddl.clone())));
         Ok(())

@@ -16,11 +16,11 @@ use std::time::Duration;
 
 use hashbrown::HashMap;
 use thiserror::Error;
-use tidegate_codec::event::OwnedRow;
+use tidegate_codec::event::{OwnedRow, RowKind};
 use tidegate_core::{CommitTs, KeyspaceId, MonoTime, ResolvedTs, TableId};
 
 use crate::checkpoint::Checkpoint;
-use buffer::Buffer;
+use buffer::{Buffer, MissingOldValue, Taken};
 pub use partition::{SourceEpoch, SourcePartition, SourceSeq};
 pub use progress::{Modality, Progress, ProgressError, safe_ts};
 
@@ -30,6 +30,21 @@ pub trait BridgeRow {
     fn key(&self) -> &[u8];
     /// Bytes that count against the limits.
     fn size_bytes(&self) -> usize;
+    /// Whether the key was present before and after the change; `None` where that cannot be told, or where
+    /// changes of the key were left out on purpose. An update that lost its old value looks like an insert;
+    /// it is found out when an earlier change sealed with it left the key present (`spec/mini-cdc.md` §6).
+    fn presence(&self) -> Option<Presence> {
+        None
+    }
+}
+
+/// Whether a key was present around a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Presence {
+    /// Before it.
+    pub before: bool,
+    /// After it.
+    pub after: bool,
 }
 
 impl BridgeRow for OwnedRow {
@@ -39,6 +54,10 @@ impl BridgeRow for OwnedRow {
 
     fn size_bytes(&self) -> usize {
         Self::size_bytes(self)
+    }
+
+    fn presence(&self) -> Option<Presence> {
+        Some(Presence { before: self.kind != RowKind::Insert, after: self.kind != RowKind::Delete })
     }
 }
 
@@ -232,7 +251,7 @@ impl<T: BridgeRow> Bridge<T> {
     /// A checkpoint: seals each partition up to its own progress.
     ///
     /// # Errors
-    /// A checkpoint that goes back, for one table or for all.
+    /// A checkpoint that goes back, for one table or for all; [`BridgeError::MissingOldValue`].
     pub fn checkpoint(&mut self, checkpoint: &Checkpoint) -> Result<Vec<SealedRun<T>>, BridgeError> {
         if checkpoint.global() < self.global {
             return Err(BridgeError::GlobalRegression { from: self.global, to: checkpoint.global() });
@@ -245,7 +264,7 @@ impl<T: BridgeRow> Bridge<T> {
                 Some(from) if resolved < from => {
                     return Err(BridgeError::Regression { table, from, to: resolved });
                 }
-                _ => runs.extend(self.seal(table, resolved)),
+                _ => runs.extend(self.seal(table, resolved)?),
             }
         }
         Ok(runs)
@@ -253,32 +272,38 @@ impl<T: BridgeRow> Bridge<T> {
 
     /// A DDL event finished at `finished`: seals the rows at or below it of the paths it touches. Call
     /// before applying the event.
-    pub fn ddl(&mut self, finished: CommitTs, scope: DdlScope<'_>) -> Vec<SealedRun<T>> {
+    ///
+    /// # Errors
+    /// [`BridgeError::MissingOldValue`].
+    pub fn ddl(&mut self, finished: CommitTs, scope: DdlScope<'_>) -> Result<Vec<SealedRun<T>>, BridgeError> {
         let upto = finished.ts().as_resolved();
         let mut tables: Vec<TableId> = match scope {
             DdlScope::Tables(tables) => tables.to_vec(),
             DdlScope::All => self.partitions.keys().copied().collect(),
         };
         tables.sort_unstable();
-        tables.into_iter().filter_map(|table| self.seal(table, upto)).collect()
+        tables.into_iter().filter_map(|table| self.seal(table, upto).transpose()).collect()
     }
 
-    fn seal(&mut self, table: TableId, upto: ResolvedTs) -> Option<SealedRun<T>> {
-        let partition = self.partitions.get_mut(&table)?;
+    fn seal(&mut self, table: TableId, upto: ResolvedTs) -> Result<Option<SealedRun<T>>, BridgeError> {
+        let Some(partition) = self.partitions.get_mut(&table) else { return Ok(None) };
         partition.sealed = partition.sealed.max(Some(upto));
         let before = partition.buffer.bytes();
-        let (sealed, duplicates) = partition.buffer.take_upto(upto.ts().as_commit());
+        let taken = partition.buffer.take_upto(upto.ts().as_commit());
         self.total_bytes -= before - partition.buffer.bytes();
+        let missing = |MissingOldValue(commit_ts)| BridgeError::MissingOldValue { table, commit_ts };
+        let Taken { rows, duplicates } = taken.map_err(missing)?;
         self.duplicates += duplicates;
         let first_seq = partition.next_seq;
-        let numbered = sealed.into_iter().map(|(commit_ts, row)| {
+        let numbered = rows.into_iter().map(|(commit_ts, row)| {
             let seq = partition.next_seq;
             partition.next_seq = seq.next();
             SealedRow { seq, commit_ts, row }
         });
         let rows: Vec<_> = numbered.collect();
         let (partition, epoch) = (partition.name.clone(), self.epoch);
-        (!rows.is_empty()).then_some(SealedRun { table, partition, epoch, first_seq, rows })
+        let run = SealedRun { table, partition, epoch, first_seq, rows };
+        Ok((!run.rows.is_empty()).then_some(run))
     }
 
     /// The current epoch.
@@ -341,6 +366,15 @@ pub enum BridgeError {
         commit_ts: CommitTs,
         /// What was sealed.
         sealed: ResolvedTs,
+    },
+    /// An insert of a key that an earlier change left present: an update that lost its old value, or a delete
+    /// that was lost.
+    #[error("a change of table {table} at {commit_ts} has no old value, although its row existed")]
+    MissingOldValue {
+        /// The table.
+        table: TableId,
+        /// The change's commit timestamp.
+        commit_ts: CommitTs,
     },
     /// A table's progress went back.
     #[error("the checkpoint of table {table} went back from {from} to {to}")]

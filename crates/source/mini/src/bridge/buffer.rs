@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use hashbrown::HashSet;
+use hashbrown::HashMap;
 use tidegate_core::CommitTs;
 
 use super::{BridgeLimits, BridgeRow};
@@ -41,41 +41,55 @@ impl<T: BridgeRow> Buffer<T> {
         self.rows.insert((commit_ts, self.ordinal), row);
     }
 
-    /// Takes the rows at or below `upto` in canonical order, and counts the second copies left out.
-    pub(super) fn take_upto(&mut self, upto: CommitTs) -> (Vec<(CommitTs, T)>, u64) {
+    /// Takes the rows at or below `upto` in canonical order.
+    pub(super) fn take_upto(&mut self, upto: CommitTs) -> Result<Taken<T>, MissingOldValue> {
         let rest = self.rows.split_off(&(upto.next(), 0));
         let taken = std::mem::replace(&mut self.rows, rest);
-        let taken: Vec<_> = taken.into_iter().map(|((commit_ts, _), row)| (commit_ts, row)).collect();
-        self.bytes -= taken.iter().map(|(_, row)| row.size_bytes()).sum::<usize>();
-        without_copies(taken)
+        let mut rows: Vec<_> = taken.into_iter().map(|((commit_ts, _), row)| (commit_ts, row)).collect();
+        self.bytes -= rows.iter().map(|(_, row)| row.size_bytes()).sum::<usize>();
+        let copies = copies(&rows)?;
+        let duplicates = u64::try_from(copies.len()).unwrap_or(u64::MAX);
+        remove(&mut rows, copies);
+        Ok(Taken { rows, duplicates })
     }
 }
 
-/// Keeps the first of the rows with equal commit timestamp and key.
-fn without_copies<T: BridgeRow>(mut rows: Vec<(CommitTs, T)>) -> (Vec<(CommitTs, T)>, u64) {
-    let copies = copies(&rows);
-    let dropped = u64::try_from(copies.len()).unwrap_or(u64::MAX);
+/// What was sealed.
+pub(super) struct Taken<T> {
+    pub(super) rows: Vec<(CommitTs, T)>,
+    /// Second copies that were left out.
+    pub(super) duplicates: u64,
+}
+
+/// A row that says its key was absent, although the row before left it present.
+pub(super) struct MissingOldValue(pub(super) CommitTs);
+
+/// Indexes of rows that are second copies, ascending. All versions of a key between two seals are here, so
+/// that consecutive ones must agree on whether the key was present.
+fn copies<T: BridgeRow>(rows: &[(CommitTs, T)]) -> Result<Vec<usize>, MissingOldValue> {
+    let mut copies = Vec::new();
+    if rows.len() < 2 {
+        return Ok(copies);
+    }
+    let mut last = HashMap::with_capacity(rows.len());
+    for (i, (commit_ts, row)) in rows.iter().enumerate() {
+        let presence = row.presence();
+        match last.insert(row.key(), (*commit_ts, presence)) {
+            Some((earlier, _)) if earlier == *commit_ts => copies.push(i),
+            Some((_, Some(before))) if before.after && presence.is_some_and(|now| !now.before) => {
+                return Err(MissingOldValue(*commit_ts));
+            }
+            _ => {}
+        }
+    }
+    Ok(copies)
+}
+
+/// Removes the rows at `copies`, ascending.
+fn remove<T>(rows: &mut Vec<T>, copies: Vec<usize>) {
     let mut copies = copies.into_iter().peekable();
     if copies.peek().is_some() {
         let mut at = 0..;
         rows.retain(|_| at.next().is_some_and(|at| copies.next_if_eq(&at).is_none()));
     }
-    (rows, dropped)
-}
-
-/// Indexes of rows that repeat an earlier one, ascending.
-fn copies<T: BridgeRow>(rows: &[(CommitTs, T)]) -> Vec<usize> {
-    let mut copies = Vec::new();
-    let mut seen = HashSet::new();
-    let mut start = 0;
-    for commit in rows.chunk_by(|(a, _), (b, _)| a == b) {
-        seen.clear();
-        // Most transactions touch one row of a table, and one row repeats nothing.
-        if commit.len() > 1 {
-            let repeats = commit.iter().enumerate().filter(|(_, (_, row))| !seen.insert(row.key()));
-            copies.extend(repeats.map(|(i, _)| start + i));
-        }
-        start += commit.len();
-    }
-    copies
 }

@@ -9,7 +9,7 @@ const NOW: MonoTime = MonoTime::from_ms(0);
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Row {
     key: &'static str,
-    body: u32,
+    presence: Option<Presence>,
 }
 
 impl BridgeRow for Row {
@@ -20,10 +20,14 @@ impl BridgeRow for Row {
     fn size_bytes(&self) -> usize {
         10
     }
+
+    fn presence(&self) -> Option<Presence> {
+        self.presence
+    }
 }
 
 fn row(key: &'static str) -> Row {
-    Row { key, body: 0 }
+    Row { key, presence: None }
 }
 
 fn limits() -> BridgeLimits {
@@ -105,9 +109,9 @@ fn a_ddl_seals_the_rows_at_or_below_it_of_the_paths_it_touches() {
     offer(&mut bridge, A, 20, "before");
     offer(&mut bridge, A, 21, "after");
     offer(&mut bridge, B, 20, "elsewhere");
-    let runs = bridge.ddl(CommitTs::new(20), DdlScope::Tables(&[A]));
+    let runs = bridge.ddl(CommitTs::new(20), DdlScope::Tables(&[A])).expect("old values are there");
     assert_eq!(shape(&runs), vec![(A, vec![(1, 20, "before")])]);
-    let runs = bridge.ddl(CommitTs::new(20), DdlScope::All);
+    let runs = bridge.ddl(CommitTs::new(20), DdlScope::All).expect("old values are there");
     assert_eq!(shape(&runs), vec![(B, vec![(1, 20, "elsewhere")])]);
     assert_eq!((bridge.epoch(), bridge.buffered_rows()), (SourceEpoch::FIRST, 1));
 }
@@ -115,7 +119,7 @@ fn a_ddl_seals_the_rows_at_or_below_it_of_the_paths_it_touches() {
 #[test]
 fn a_row_at_or_below_a_seal_is_an_anomaly() {
     let mut bridge = bridge(&[A]);
-    bridge.ddl(CommitTs::new(20), DdlScope::All);
+    bridge.ddl(CommitTs::new(20), DdlScope::All).expect("old values are there");
     let late = BridgeError::LateRow { table: A, commit_ts: CommitTs::new(20), sealed: ResolvedTs::new(20) };
     assert_eq!(bridge.offer(A, CommitTs::new(20), row("k"), NOW), Err(late));
 }
@@ -178,6 +182,30 @@ fn a_row_delivered_twice_is_sealed_once() {
 }
 
 #[test]
+fn an_update_without_its_old_value_is_an_anomaly_when_the_row_is_known_to_exist() {
+    let change = |before, after| Row { key: "k", presence: Some(Presence { before, after }) };
+    let (insert, update, delete) = (change(false, true), change(true, true), change(true, false));
+    let seal = |changes: &[(u64, &Row)]| {
+        let mut bridge = bridge(&[A]);
+        for &(ts, row) in changes {
+            let admitted = bridge.offer(A, CommitTs::new(ts), row.clone(), NOW);
+            assert_eq!(admitted, Ok(Admitted::Buffered));
+        }
+        bridge.checkpoint(&checkpoint(&[(A, 30)])).map(|runs| runs[0].rows.len())
+    };
+    assert_eq!(seal(&[(20, &insert), (21, &update), (22, &delete)]), Ok(3));
+    assert_eq!(
+        seal(&[(22, &insert), (21, &delete), (20, &update)]),
+        Ok(3),
+        "callbacks may come newest first"
+    );
+    assert_eq!(seal(&[(20, &insert), (20, &insert)]), Ok(1), "a second copy is no second insert");
+    let missing = |ts| Err(BridgeError::MissingOldValue { table: A, commit_ts: CommitTs::new(ts) });
+    assert_eq!(seal(&[(20, &insert), (21, &insert)]), missing(21));
+    assert_eq!(seal(&[(21, &insert), (20, &update)]), missing(21));
+}
+
+#[test]
 fn checkpoints_that_go_back_are_an_anomaly() {
     let mut bridge = bridge(&[A, B]);
     bridge.checkpoint(&checkpoint(&[(A, 30), (B, 20)])).expect("forward");
@@ -192,7 +220,7 @@ fn only_a_restart_begins_a_new_epoch_and_new_sequences() {
     let mut bridge = bridge(&[A]);
     offer(&mut bridge, A, 20, "a");
     bridge.checkpoint(&checkpoint(&[(A, 20)])).expect("forward");
-    bridge.ddl(CommitTs::new(25), DdlScope::All);
+    bridge.ddl(CommitTs::new(25), DdlScope::All).expect("old values are there");
     assert_eq!(bridge.epoch(), SourceEpoch::FIRST);
     bridge.restart();
     offer(&mut bridge, A, 20, "a");
@@ -254,7 +282,8 @@ proptest! {
                 Step::Ddl { all, by } => {
                     let at = sealed[0] + by;
                     sealed = [at, if all { sealed[1].max(at) } else { sealed[1] }];
-                    bridge.ddl(CommitTs::new(at), if all { DdlScope::All } else { DdlScope::Tables(&[A]) })
+                    let scope = if all { DdlScope::All } else { DdlScope::Tables(&[A]) };
+                    bridge.ddl(CommitTs::new(at), scope).expect("no presence is told")
                 }
             };
             for run in runs {

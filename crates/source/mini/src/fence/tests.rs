@@ -112,6 +112,7 @@ fn a_checkpoint_that_would_go_back_breaks_the_invariant() {
     fence.report(A, ts(20)).expect("forward");
     assert!(checkpoint_at(&mut fence, 100, 0).is_some());
     fence.join(B, ts(5));
+    fence.ddl_delivered();
     let _ = fence.checkpoint(ts(100), MonoTime::from_ms(50));
 }
 

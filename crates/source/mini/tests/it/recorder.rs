@@ -110,7 +110,7 @@ impl Callback for Recorder {
     }
 
     fn on_ddl(&mut self, ddl: &DdlEvent) -> Result<(), CallbackError> {
-        let runs = self.bridge.ddl(ddl.finished_ts, DdlScope::All);
+        let runs = self.bridge.ddl(ddl.finished_ts, DdlScope::All)?;
         self.keep(runs);
         let event = What::Ddl { event: ddl.clone(), joined: Vec::new(), left: Vec::new() };
         self.log.lock().expect("not poisoned").entries.push((ddl.finished_ts.ts(), event));
