@@ -29,7 +29,7 @@ pub(crate) use layout::Missing;
 pub use layout::TableLayout;
 use layout::{ColumnPlan, HandlePart};
 use lineage::Predecessor;
-pub use lineage::{Rewrite, rewrites_between};
+pub use lineage::{Rewrite, rewrites_between, rewrites_of};
 pub(crate) use v2::{CHECKSUM, HEADER_LEN, LARGE, MARKER};
 
 /// A row's value could not be decoded. Carries no value bytes: row contents never reach a log (I11). A thin

@@ -9,6 +9,8 @@ use std::sync::Arc;
 use tidegate_core::{ColumnId, Ts};
 
 use super::layout::{ColumnPlan, TableLayout};
+use crate::ddl::ActionType;
+use crate::event::DdlEvent;
 use crate::meta::{ColumnInfo, FieldType, TableInfo};
 
 /// A column whose values a MODIFY COLUMN moved into a new one.
@@ -33,7 +35,7 @@ pub(crate) struct Predecessor {
 
 /// The rewrites between two versions of a table that follow each other: columns that became public under a
 /// new id, while the public column they were made from is gone. Between two finished versions that is told by
-/// the name, so for `CHANGE COLUMN a b …` add the pair from the job's arguments.
+/// the name; [`rewrites_of`] knows renamed ones too.
 pub fn rewrites_between(old: &TableInfo, new: &TableInfo) -> Vec<Rewrite> {
     let is_public = |table: &TableInfo, id: ColumnId| {
         table.column_by_id(id).is_some_and(|(_, column)| column.is_public())
@@ -48,6 +50,33 @@ pub fn rewrites_between(old: &TableInfo, new: &TableInfo) -> Vec<Rewrite> {
         moved.then_some(Rewrite { from: from.id, to: column.id })
     };
     appeared.filter_map(rewrite).collect()
+}
+
+/// The rewrites that a finished DDL made in a table: as [`rewrites_between`], and columns that the statement
+/// renamed as well (`CHANGE COLUMN a b …`). Those are what is left over on both sides, provided the statement
+/// cannot have dropped and added columns instead.
+pub fn rewrites_of(event: &DdlEvent, old: &TableInfo, new: &TableInfo) -> Vec<Rewrite> {
+    let mut rewrites = rewrites_between(old, new);
+    let query = event.query.to_ascii_lowercase();
+    let mut words = query.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let only_changes = match event.action {
+        ActionType::ModifyColumn => true,
+        ActionType::MultiSchemaChange => words.all(|word| word != "add" && word != "drop"),
+        _ => false,
+    };
+    if !only_changes {
+        return rewrites;
+    }
+    let left_over = |table: &TableInfo, other: &TableInfo, taken: &[ColumnId]| -> Vec<ColumnId> {
+        let ids = table.public_columns().map(|(_, column)| column.id);
+        ids.filter(|id| other.column_by_id(*id).is_none() && !taken.contains(id)).collect()
+    };
+    let gone = left_over(old, new, &rewrites.iter().map(|rewrite| rewrite.from).collect::<Vec<_>>());
+    let made = left_over(new, old, &rewrites.iter().map(|rewrite| rewrite.to).collect::<Vec<_>>());
+    if gone.len() == made.len() {
+        rewrites.extend(gone.into_iter().zip(made).map(|(from, to)| Rewrite { from, to }));
+    }
+    rewrites
 }
 
 /// While the rewrite runs, the new column says which one it is made from.

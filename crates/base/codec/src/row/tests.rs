@@ -6,6 +6,8 @@ use proptest::prelude::*;
 use tidegate_core::{ColumnId, Ts};
 
 use super::*;
+use crate::ddl::ActionType;
+use crate::event::DdlEvent;
 use crate::key::Handle;
 use crate::meta::{DefaultValue, SchemaState, TableInfo};
 use crate::testing::{common_key_table, hex, int_key_table, layout, shown, table};
@@ -292,6 +294,23 @@ fn a_column_that_is_being_rewritten_names_its_source() {
     added.columns[0].id = ColumnId(9);
     added.columns[0].name = "other".into();
     assert_eq!(rewrites_between(&table(&["int"]), &added), []);
+}
+
+#[test]
+fn a_rewritten_column_is_found_under_its_new_name_unless_columns_were_dropped_and_added() {
+    let old = table(&["int", "varchar(9)"]);
+    let mut new = table(&["int", "int"]);
+    new.columns[1].id = ColumnId(3);
+    new.columns[1].name = "renamed".into();
+    let event =
+        |action: ActionType, query: &str| DdlEvent { action, query: query.into(), ..DdlEvent::default() };
+    let change = event(ActionType::ModifyColumn, "alter table t change column c2 renamed int");
+    let rewrite = [Rewrite { from: ColumnId(2), to: ColumnId(3) }];
+    assert_eq!(rewrites_of(&change, &old, &new), rewrite);
+    let several = event(ActionType::MultiSchemaChange, "alter table t change c2 renamed int, modify c1 int");
+    assert_eq!(rewrites_of(&several, &old, &new), rewrite);
+    let replaced = event(ActionType::MultiSchemaChange, "alter table t DROP COLUMN c2, ADD renamed int");
+    assert_eq!(rewrites_of(&replaced, &old, &new), []);
 }
 
 #[test]
