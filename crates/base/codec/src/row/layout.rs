@@ -1,8 +1,7 @@
 //! What is worked out once per table version, so that reading a row is a lookup.
 
+use std::collections::HashMap;
 use std::sync::Arc;
-
-use hashbrown::HashMap;
 
 use super::cell::{CellError, CellKind};
 use super::lineage::Predecessor;
