@@ -20,6 +20,9 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Request;
 use tonic::transport::Channel;
 
+/// Far longer than any test waits for progress, and short enough to say what is stuck.
+const PATIENCE: Duration = Duration::from_secs(30);
+
 type Incoming = (u64, u64, Option<ChangeDataEvent>);
 
 /// One registration.
@@ -86,15 +89,33 @@ impl FeedClient {
 
     /// Reads until everything is resolved up to `until`.
     pub(crate) async fn read_to(&mut self, until: Ts) {
+        let reading = tokio::time::timeout(PATIENCE, self.read_all_to(until)).await;
+        assert!(reading.is_ok(), "not resolved up to {until}: {}", self.laggard());
+    }
+
+    async fn read_all_to(&mut self, until: Ts) {
         while self.resolved() < until {
             self.register_all().await;
-            let message = tokio::time::timeout(Duration::from_secs(30), self.incoming.recv()).await;
-            let (store, stream, message) = message.expect("progress").expect("own sender is open");
+            let (store, stream, message) = self.incoming.recv().await.expect("own sender is open");
             match message {
                 Some(message) => self.take(message),
                 None => self.stream_broke(store, stream),
             }
         }
+    }
+
+    /// The range that holds the others back.
+    fn laggard(&self) -> String {
+        let region = self.regions.iter().min_by_key(|(_, region)| region.resolved);
+        let region = region.map(|(request, r)| {
+            let Region { id, span, stream, initialized, resolved, prewrites, .. } = r;
+            let (prewrites, keys) = (prewrites.len(), prewrites.keys().collect::<Vec<_>>());
+            format!(
+                "request {request}, region {id} {span:?}, stream {stream}, initialized {initialized}, \
+                 resolved {resolved}, {prewrites} prewrites {keys:?}"
+            )
+        });
+        format!("{region:?}, to do {:?}, streams {:?}", self.todo, self.streams.keys())
     }
 
     /// What all ranges are resolved to.
