@@ -7,8 +7,8 @@
 //! that change schemas, [`event`] has what stages hand on.
 //!
 //! Two things are no decoding and still belong to reading right: columns that MODIFY COLUMN rewrote behind
-//! the change feed's back ([`row::TableLayout::evolve`], [`convert`]), and virtual columns, which no row holds
-//! ([`row::RowView::selected`], [`generated`]).
+//! the change feed's back ([`row::TableLayout::evolve`], [`convert`]), and virtual columns, which no row
+//! holds ([`row::RowView::selected`], [`generated`]).
 //!
 //! *Invariant:* no I/O, no clock, and no bytes make it panic, loop, or allocate more than a small multiple of
 //! their size.
