@@ -9,5 +9,6 @@ mod hot_path;
 mod joins;
 mod lifetimes;
 mod model;
+mod order;
 mod recorder;
 mod storm;
