@@ -7,7 +7,7 @@ use tidegate_codec::ddl::ActionType;
 use tidegate_codec::event::{DdlEvent, OwnedRow, RowKind};
 use tidegate_codec::key::parse_record_key;
 use tidegate_codec::meta::TableInfo;
-use tidegate_codec::row::{TableLayout, rewrites_between};
+use tidegate_codec::row::{TableLayout, rewrites_of};
 use tidegate_codec::text::write_text;
 use tidegate_codec::value::Value;
 use tidegate_core::TableId;
@@ -152,7 +152,7 @@ impl Model {
 
 impl Table {
     fn evolve(&mut self, info: &Arc<TableInfo>, schema: &str, ddl: &DdlEvent) {
-        let rewrites = rewrites_between(&self.info, info);
+        let rewrites = rewrites_of(ddl, &self.info, info);
         self.layout = TableLayout::evolve(&self.layout, Arc::clone(info), &rewrites, ddl.finished_ts.ts());
         (self.info, self.schema) = (Arc::clone(info), schema.to_owned());
     }

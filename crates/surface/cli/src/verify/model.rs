@@ -8,7 +8,7 @@ use tidegate_codec::ddl::ActionType;
 use tidegate_codec::event::{DdlEvent, NamedTableInfo, RowChanged};
 use tidegate_codec::key::{KeyError, parse_record_key};
 use tidegate_codec::meta::TableInfo;
-use tidegate_codec::row::{DecodeError, TableLayout, rewrites_between};
+use tidegate_codec::row::{DecodeError, TableLayout, rewrites_of};
 use tidegate_codec::text::write_text;
 use tidegate_core::{CommitTs, TableId, Ts};
 
@@ -113,7 +113,7 @@ impl Model {
         let layout = match before.values().find(|layout| layout.table().id == info.id) {
             None => TableLayout::new(info.clone()),
             Some(old) => {
-                let rewrites = rewrites_between(old.table(), info);
+                let rewrites = rewrites_of(event, old.table(), info);
                 TableLayout::evolve(old, info.clone(), &rewrites, event.finished_ts.ts())
             }
         };
