@@ -1,7 +1,8 @@
 //! The project's toolbox: `cargo xtask tidy` checks the rules that compilers do not know, `cargo xtask ci`
-//! runs everything that has to pass before a change lands.
+//! runs everything that has to pass before a change lands, `cargo xtask fuzz` looks for trouble for longer.
 
 mod ci;
+mod fuzz;
 mod tidy;
 
 use std::path::PathBuf;
@@ -12,6 +13,7 @@ usage: cargo xtask COMMAND
 
   tidy   check the project's own rules: lengths, names, layers, error pages, stray paths
   ci     run formatting, clippy, tidy, tests, the demo, docs and cargo-deny, and sum up
+  fuzz   [SECONDS [SEED]]: run each fuzz target for that long, 60 seconds unless told
 ";
 
 fn main() -> ExitCode {
@@ -19,6 +21,9 @@ fn main() -> ExitCode {
     let result = match args.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["tidy"] => tidy::run(&root()),
         ["ci"] => ci::run(&root()),
+        ["fuzz"] => fuzz::run(&root(), "60", None),
+        ["fuzz", seconds] => fuzz::run(&root(), seconds, None),
+        ["fuzz", seconds, seed] => fuzz::run(&root(), seconds, Some(seed)),
         ["help" | "--help" | "-h"] => {
             print!("{USAGE}");
             Ok(())
