@@ -132,11 +132,13 @@ impl Fence {
         self.tables.get(&table).map(|live| live.joined)
     }
 
-    /// A live table that has not reported yet, if there is one: the start waits for it.
+    /// Whether every live table has reported.
+    pub const fn all_reported(&self) -> bool {
+        self.silent == 0
+    }
+
+    /// A live table that has not reported yet, if there is one. Looks through the tables.
     pub fn silent(&self) -> Option<TableId> {
-        if self.silent == 0 {
-            return None;
-        }
         self.tables.iter().find(|(_, live)| !live.reported).map(|(&table, _)| table)
     }
 

@@ -28,5 +28,7 @@ pub use config::{
 pub use error::MiniError;
 pub use filter::TableFilter;
 pub use runtime::{Control, Counts, Report, Runtime, RuntimeHandle};
+pub use tidegate_puller::PullerError;
+pub use tidegate_puller::kv::{KvPair, SnapshotReader};
 pub use tidegate_schema::TableVersion;
 pub use upstream::{Upstream, UpstreamOptions};

@@ -1,7 +1,8 @@
 //! The cluster that runtimes read from.
 
-use tidegate_core::ClusterId;
+use tidegate_core::{ClusterId, KeyspaceId};
 use tidegate_pd::{PdClient, PdOptions};
+use tidegate_puller::kv::SnapshotReader;
 use tidegate_puller::{Puller, PullerHandle, PullerOptions};
 
 use crate::error::MiniError;
@@ -49,6 +50,12 @@ impl Upstream {
     /// The cluster.
     pub fn cluster_id(&self) -> ClusterId {
         self.pd.cluster_id()
+    }
+
+    /// Reads raw keys as of a timestamp, for consumers that need a table's rows besides its changes. The GC
+    /// barrier of a runtime keeps its acknowledged checkpoint and everything after it readable.
+    pub fn snapshot(&self, keyspace: Option<KeyspaceId>) -> SnapshotReader {
+        SnapshotReader::new(self.pd.clone(), keyspace)
     }
 
     /// Closes all connections. Runtimes that still run fail; stop them first.

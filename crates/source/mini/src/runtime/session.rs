@@ -215,15 +215,16 @@ impl<C: Callback> Session<C> {
 
     fn check_silence(&mut self) -> Result<(), MiniError> {
         let Some(since) = self.silence else { return Ok(()) };
-        let Some(table) = self.fence.silent() else {
+        if self.fence.all_reported() {
             self.silence = None;
             return Ok(());
-        };
-        let deadline = self.config.progress_deadline;
-        if self.clock.mono().since(since) >= deadline {
-            return Err(MiniError::ProgressDeadline { table, deadline });
         }
-        Ok(())
+        let deadline = self.config.progress_deadline;
+        if self.clock.mono().since(since) < deadline {
+            return Ok(());
+        }
+        let late = self.fence.silent();
+        late.map_or(Ok(()), |table| Err(MiniError::ProgressDeadline { table, deadline }))
     }
 
     fn deliver_ddls(&mut self, schema: ResolvedTs) -> Result<(), MiniError> {
