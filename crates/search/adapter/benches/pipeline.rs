@@ -1,5 +1,5 @@
-//! How fast the adapter's core is: sealed rows in, batches to a gateway that acknowledges everything at once. One core, no
-//! sockets. Target: over 80,000 rows of about 210 bytes a second on 2 cores.
+//! How fast the adapter's core is: sealed rows in, batches to a gateway that acknowledges everything at once.
+//! One core, no sockets. Target: over 80,000 rows of about 210 bytes a second on 2 cores.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -147,7 +147,7 @@ fn read_request(
     prev: Option<&CollectionSchemaDefinition>,
     next: &CollectionSchemaDefinition,
 ) -> Option<ReadRequest> {
-    let rewritten = prev.is_some_and(|prev| next.fields.iter().any(|field| is_rewritten(prev, field)));
+    let rewritten = prev.is_some_and(|prev| next.fields.iter().any(|f| is_rewritten(prev, f, table, roster)));
     let known = |id: &TableId| {
         let lists = |d: &CollectionSchemaDefinition| partition_ids(d).any(|known| known == *id);
         prev.is_some_and(lists)
@@ -156,7 +156,7 @@ fn read_request(
     match roster.reread {
         _ if rewritten => {}
         Reread::Added => tables.retain(|id| !known(id)),
-        Reread::Nothing => return None,
+        Reread::Nothing | Reread::Replacing => return None,
     }
     let layout = Arc::new(TableLayout::new(Arc::clone(&table.info)));
     Some(ReadRequest { at: roster.ts, tables, layout })

@@ -149,11 +149,11 @@ impl Lane {
         Answered::Retry
     }
 
-    /// Whether sending the same again can help: the gateway says "not now", or it lost the thread exactly
-    /// where the oldest unacknowledged batch continues.
+    /// Whether sending the same again can help: the gateway says "not now", or its storage must be reopened first,
+    /// or it lost the thread exactly where the oldest unacknowledged batch continues.
     fn retryable(&self, failure: &MutationFailure, breach: &Breach) -> bool {
         match breach.code() {
-            SfErrorCode::SfRateLimited | SfErrorCode::SfUnavailable => true,
+            SfErrorCode::SfRateLimited | SfErrorCode::SfUnavailable | SfErrorCode::SfStoragePoisoned => true,
             SfErrorCode::SfSequenceGap => {
                 let expected =
                     failure.restart_cursor.as_ref().map(|cursor| cursor.source_seq.saturating_add(1));

@@ -179,7 +179,7 @@ fn internal(detail: &'static str) -> Breach {
 }
 
 fn is_retryable(breach: &Breach) -> bool {
-    tidegate_contract::error::class(breach.code()) == ErrorClass::Retry
+    matches!(tidegate_contract::error::class(breach.code()), ErrorClass::Retry | ErrorClass::Wait)
 }
 
 fn refused_or_later(status: &Status) -> CatalogAnswer {

@@ -64,14 +64,18 @@ pub struct Roster {
 }
 
 /// Which partitions are read as a whole, as of the timestamp of the change, because no event tells their
-/// rows. (What a partition holds when it joins the source is told as events.)
+/// rows. (What a partition holds when it joins the source is told as events.) All are, if the change rewrote
+/// a column's values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reread {
-    /// None; all, if the change rewrote a column's values.
+    /// None.
     #[default]
     Nothing,
     /// Those that are new to the table although the source followed them before: EXCHANGE PARTITION.
     Added,
+    /// None; but columns that replace others may hold their rewritten values: CHANGE COLUMN with another
+    /// name.
+    Replacing,
 }
 
 /// Why a table cannot be a collection (`spec/cdc-adapter.md` §4.2).

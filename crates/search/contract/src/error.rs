@@ -93,13 +93,12 @@ pub const fn class(code: SfErrorCode) -> ErrorClass {
     use SfErrorCode as E;
     match code {
         E::SfRateLimited | E::SfUnavailable => ErrorClass::Retry,
-        E::SfFreshnessTimeout | E::SfStalenessExceeded => ErrorClass::Wait,
+        E::SfFreshnessTimeout | E::SfStalenessExceeded | E::SfStoragePoisoned => ErrorClass::Wait,
         E::SfCollectionNotFound
         | E::SfCollectionDropped
         | E::SfTruthModeMismatch
         | E::SfPermissionDenied
         | E::SfStaleEpoch
-        | E::SfStoragePoisoned
         | E::SfPageTokenInvalid => ErrorClass::Operator,
         E::SfVersionConflict | E::SfOrderViolation | E::SfWatermarkRegression => ErrorClass::Corrupt,
         _ => ErrorClass::Bug,

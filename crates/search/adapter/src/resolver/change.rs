@@ -95,7 +95,11 @@ fn now(event: &DdlEvent, table: SourceTable, renumbered: Option<TableId>) -> Tab
         }
         _ => PartitionDisposition::KeepDocuments,
     };
-    let reread = if event.action == A::ExchangePartition { Reread::Added } else { Reread::Nothing };
+    let reread = match event.action {
+        A::ExchangePartition => Reread::Added,
+        A::ModifyColumn | A::MultiSchemaChange => Reread::Replacing,
+        _ => Reread::Nothing,
+    };
     let read_from: HashMap<TableId, StartTs> =
         event.need_added_tables.iter().map(|added| (added.table_id, added.read_from)).collect();
     let context = context(event, &table);

@@ -6,12 +6,13 @@ use hashbrown::HashMap;
 use tidegate_codec::key::Handle;
 use tidegate_codec::meta::{ColumnInfo, TableInfo};
 use tidegate_codec::row::TableLayout;
+use tidegate_core::ColumnId;
 use tidegate_proto::searchfabric::v1::{
     CollectionSchemaDefinition, CollectionTruthMode, DocIdMapping, FieldData, FieldSchema, RetiredPartition,
     ScalarFieldType, SourcePartition, TextAnalysis, UndeclaredFieldPolicy, field_schema::Type,
 };
 
-use super::{Inadmissible, Roster, SchemaResolver, SourceTable, field};
+use super::{Inadmissible, Reread, Roster, SchemaResolver, SourceTable, field};
 use crate::error::AdapterError;
 use crate::value::field_data;
 
@@ -33,7 +34,7 @@ impl SchemaResolver {
         roster: &Roster,
     ) -> Result<CollectionSchemaDefinition, AdapterError> {
         let doc_id = self.doc_id_column(table).map_err(|reason| inadmissible(table, reason))?;
-        let fields = self.fields(table, prev)?;
+        let fields = self.fields(table, prev, roster)?;
         let (source_partitions, retired_partitions) = self.partitions(&table.info, prev, roster);
         Ok(CollectionSchemaDefinition {
             name: table.full_name(),
@@ -67,6 +68,7 @@ impl SchemaResolver {
         &self,
         table: &SourceTable,
         prev: Option<&CollectionSchemaDefinition>,
+        roster: &Roster,
     ) -> Result<Vec<FieldSchema>, AdapterError> {
         let layout = TableLayout::new(Arc::clone(&table.info));
         let known = |id: i64| prev.and_then(|d| d.fields.iter().find(|f| f.field_id == id));
@@ -75,7 +77,7 @@ impl SchemaResolver {
                 let mut field = self.field(table, column)?;
                 match (prev, known(field.field_id)) {
                     // A rewritten column has no common value; its rows are read again.
-                    (Some(prev), None) if is_rewritten(prev, &field) => {}
+                    (Some(prev), None) if is_rewritten(prev, &field, table, roster) => {}
                     (Some(_), None) => field.fill_value = Some(fill_value(table, &layout, index)?),
                     // What it was filled with stays part of its definition, so that an unrelated DDL changes
                     // nothing.
@@ -185,17 +187,25 @@ fn inadmissible(table: &SourceTable, reason: Inadmissible) -> AdapterError {
     AdapterError::Inadmissible { table: table.full_name(), reason }
 }
 
-/// Whether the DDL that made `new` rewrote the column's stored values: a column with an old name and a new
-/// id, or an old id and another type. FLOAT to DOUBLE keeps every value.
-pub(crate) fn is_rewritten(prev: &CollectionSchemaDefinition, new: &FieldSchema) -> bool {
+/// Whether the change from `prev` rewrote the stored values of the column `new` of `table`: a column with an
+/// old name and a new id, or an old id and another type, or one that came while another went. FLOAT to DOUBLE
+/// keeps every value.
+pub(crate) fn is_rewritten(
+    prev: &CollectionSchemaDefinition,
+    new: &FieldSchema,
+    table: &SourceTable,
+    roster: &Roster,
+) -> bool {
     let scalar = |t: ScalarFieldType| Some(Type::Scalar(t.into()));
     let widened = |old: &FieldSchema| {
         old.r#type == scalar(ScalarFieldType::Float) && new.r#type == scalar(ScalarFieldType::Double)
     };
-    prev.fields.iter().any(|old| match old.field_id == new.field_id {
-        true => old.r#type != new.r#type && !widened(old),
-        false => old.name == new.name,
-    })
+    let gone = |old: &FieldSchema| table.info.column_by_id(ColumnId(old.field_id)).is_none();
+    match prev.fields.iter().find(|old| old.field_id == new.field_id) {
+        Some(old) => old.r#type != new.r#type && !widened(old),
+        None if prev.fields.iter().any(|old| old.name == new.name) => true,
+        None => roster.reread == Reread::Replacing && prev.fields.iter().any(gone),
+    }
 }
 
 /// Whether two definitions mean the same to an index, whatever DDL made them. What a generation retired

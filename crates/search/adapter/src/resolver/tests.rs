@@ -166,13 +166,26 @@ fn a_partition_that_stays_keeps_its_start_and_a_new_one_begins_where_its_rows_do
 }
 
 #[test]
-fn a_rewritten_column_is_seen_by_its_name() {
+fn a_rewritten_column_is_seen_by_its_name_or_by_the_one_it_replaces() {
     let before = define(&table(7, "emoji", &[ID, LABEL], &[]), None, &kept(100));
     let after = define(&table(7, "emoji", &[ID, "5 label 15 0 10 utf8mb4"], &[]), Some(&before), &kept(200));
     let label = after.fields.iter().find(|f| f.name == "label").expect("declared");
-    assert!(is_rewritten(&before, label));
     assert_eq!(label.fill_value, None, "documents get it when their rows are read again");
-    assert!(!is_rewritten(&before, after.fields.first().expect("id")));
+    let seen = |columns: &[&str], reread: Reread| {
+        let (table, roster) = (table(7, "emoji", columns, &[]), Roster { reread, ..kept(200) });
+        let after = define(&table, Some(&before), &roster);
+        let rewritten = after.fields.iter().filter(|f| is_rewritten(&before, f, &table, &roster));
+        rewritten.map(|f| f.name.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(seen(&[ID, "5 label 15 0 10 utf8mb4"], Reread::Replacing), ["label"]);
+    assert_eq!(seen(&[ID, "5 title 15 0 10 utf8mb4"], Reread::Replacing), ["title"]);
+    assert_eq!(
+        seen(&[ID, "5 title 15 0 10 utf8mb4"], Reread::Nothing),
+        [""; 0],
+        "dropped, and later another added"
+    );
+    assert_eq!(seen(&[ID, LABEL, "5 title 15 0 10 utf8mb4"], Reread::Replacing), [""; 0], "only added");
+    assert_eq!(seen(&[ID, "2 title 15 0 10 utf8mb4"], Reread::Replacing), [""; 0], "only renamed");
 }
 
 #[test]
@@ -205,6 +218,7 @@ fn ddl_says_what_becomes_of_tables_partitions_and_documents() {
     let emoji = table(7, "emoji", &[ID], &[]);
     let cases = [
         (ActionType::AddColumn, None, KeepDocuments),
+        (ActionType::DropColumn, None, KeepDocuments),
         (ActionType::TruncateTable, Some(TableId(6)), DeleteDocuments),
         (ActionType::DropPartition, None, DeleteDocuments),
         (ActionType::TruncatePartition, None, DeleteDocuments),
