@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
-use tidegate_adapter::{Adapter, AdapterHandle, AdapterOptions, AdapterState};
+use tidegate_adapter::{Adapter, AdapterError, AdapterHandle, AdapterOptions, AdapterState};
 use tidegate_codec::value::Time;
-use tidegate_contract::json;
-use tidegate_core::{StartTs, Ts};
+use tidegate_contract::{SfErrorCode, json};
+use tidegate_core::{Diagnostic, ErrorClass, StartTs, Ts};
 use tidegate_fabric::{Fabric, FabricOptions};
 use tidegate_playground::{Playground, PlaygroundOptions};
 use tidegate_proto::searchfabric::v1::catalog_control_service_client::CatalogControlServiceClient;
@@ -262,6 +262,39 @@ async fn restarts_from_older_checkpoints_end_with_the_same_documents() {
     assert!(status.epoch >= 4, "each start takes a new epoch, also one that the checkpoint has forgotten");
     let compared = place.compare_all(&snapshot("demo")).await;
     assert_eq!(compared, ["demo.airport", "demo.emoji", "demo.remark"]);
+}
+
+/// I5: of two writers of one collection, the one that started later wins, and the other stops at its next
+/// batch.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_writer_whose_successor_has_started_is_refused_and_stops() {
+    let place = Place::new(data::demo_history().expect("the demo")).await;
+    let mut first = Adapter::start(place.options(None)).await.expect("a start");
+    until_checkpoint(&mut first, place.end).await;
+    let mut second = Adapter::start(place.options(None)).await.expect("a start");
+    let refused = tokio::time::timeout(PATIENCE, first.wait()).await.expect("it stops");
+    match refused {
+        Err(AdapterError::Refused { breach, .. }) => assert_eq!(breach.code(), SfErrorCode::SfStaleEpoch),
+        other => panic!("not refused: {other:?}"),
+    }
+    assert_eq!(first.status().state, AdapterState::Failed);
+    until_checkpoint(&mut second, place.end).await;
+    let compared = place.compare_all(&snapshot("demo")).await;
+    assert_eq!(compared, ["demo.airport", "demo.emoji", "demo.remark"]);
+}
+
+#[tokio::test]
+async fn what_cannot_be_reached_is_an_error_that_names_it() {
+    let nobody = "127.0.0.1:1";
+    let mut options = AdapterOptions::new(vec![nobody.to_owned()], nobody);
+    options.start_ts = Some(StartTs::new(1));
+    let error = Adapter::start(options).await.expect_err("no pd");
+    assert!(matches!(error, AdapterError::Source(_)), "{error}");
+    let upstream = Playground::start(PlaygroundOptions::default()).await.expect("an upstream");
+    let options = AdapterOptions::new(vec![upstream.pd_endpoint()], nobody);
+    let error = Adapter::start(options).await.expect_err("no gateway");
+    assert!(error.to_string().contains(nobody), "{error}");
+    assert_eq!((error.code(), error.class()), ("TG-ADP-002", ErrorClass::Retry));
 }
 
 /// The gateway goes away again and again while the adapter runs; what it acknowledged before is there when it
