@@ -149,8 +149,8 @@ impl Lane {
         Answered::Retry
     }
 
-    /// Whether sending the same again can help: the gateway says "not now", or its storage must be reopened first,
-    /// or it lost the thread exactly where the oldest unacknowledged batch continues.
+    /// Whether sending the same again can help: the gateway says "not now", or its storage must be reopened
+    /// first, or it lost the thread exactly where the oldest unacknowledged batch continues.
     fn retryable(&self, failure: &MutationFailure, breach: &Breach) -> bool {
         match breach.code() {
             SfErrorCode::SfRateLimited | SfErrorCode::SfUnavailable | SfErrorCode::SfStoragePoisoned => true,
