@@ -24,9 +24,7 @@ const IDLE_CAPACITY_MAX: usize = 1024;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MatchError {
     /// A version at or below what the region had promised to be complete: data was lost before, or will be.
-    #[error(
-        "region {region_id} had resolved {resolved}, now reports a commit at {commit_ts} (started at {start_ts})"
-    )]
+    #[error("region {region_id} had resolved {resolved} and now commits at {commit_ts} (start {start_ts})")]
     BelowResolved {
         /// The region.
         region_id: RegionId,
