@@ -160,6 +160,12 @@ impl AdapterOptions {
         if self.gateway.is_empty() {
             return Err(field("gateway", "must not be empty"));
         }
+        if self.pd_endpoints.iter().any(|endpoint| asks_for_another_scheme(endpoint)) {
+            return Err(field("pd_endpoints", "must be http or without a scheme; TLS does not exist yet"));
+        }
+        if asks_for_another_scheme(&self.gateway) {
+            return Err(field("gateway", "must be http or without a scheme; TLS does not exist yet"));
+        }
         TableFilter::parse(&self.tables).map_err(OptionsError::Tables)?;
         check_len("namespace", &self.namespace, NAMESPACE_CHARS_MAX)?;
         check_len("client_id", &self.client_id, CLIENT_ID_CHARS_MAX)?;
@@ -200,6 +206,12 @@ impl DispatchLimits {
         }
         Ok(())
     }
+}
+
+/// Anything but plain http must be refused: sending rows in the clear where TLS was asked for is worse than
+/// an error.
+fn asks_for_another_scheme(endpoint: &str) -> bool {
+    endpoint.split_once("://").is_some_and(|(scheme, _)| scheme != "http")
 }
 
 fn check_len(name: &'static str, value: &str, chars_max: usize) -> Result<(), OptionsError> {
@@ -250,6 +262,8 @@ mod tests {
     fn a_mistake_names_its_field() {
         check(|o| o.pd_endpoints.clear(), "pd_endpoints");
         check(|o| o.gateway.clear(), "gateway");
+        check(|o| o.gateway = "https://search:7401".to_owned(), "gateway");
+        check(|o| o.pd_endpoints = vec!["https://pd:2379".to_owned()], "pd_endpoints");
         check(|o| o.tables = vec!["nodot".to_owned()], "tables");
         check(|o| o.namespace.clear(), "namespace");
         check(|o| o.client_id = "c".repeat(257), "client_id");

@@ -210,6 +210,10 @@ fn position(text: &str, offset: usize, message: &str) -> (usize, String) {
     let section = lines.iter().rev().find_map(|line| header(line));
     let here = lines.last().and_then(|line| line.split_once('=')).map(|(key, _)| key.trim().to_owned());
     let named = message.split('`').nth(1).filter(|_| message.contains("field")).map(str::to_owned);
+    let at_header = lines.last().is_some_and(|line| header(line).is_some());
+    if at_header && section.as_deref().and_then(|path| path.rsplit('.').next()) == named.as_deref() {
+        return (line, section.unwrap_or_default());
+    }
     let parts = [section, named.or(here)];
     let name: Vec<String> = parts.into_iter().flatten().collect();
     (line, name.join("."))
@@ -255,6 +259,17 @@ mod tests {
         assert_eq!(options.tables, ["*.*"]);
         assert_eq!(options.batch, BatchLimits::default());
         assert_eq!(options.dispatch, DispatchLimits::default());
+    }
+
+    #[test]
+    fn a_section_that_does_not_exist_is_named_once() {
+        let refused = |more: &str| {
+            Failure::from(parse(&format!("{SMALLEST}{more}")).expect_err("an unknown section")).to_string()
+        };
+        assert!(refused("[tabels]\n").contains("tabels"));
+        assert!(!refused("[tabels]\n").contains("tabels.tabels"));
+        assert!(refused("[upstream.tls]\n").contains("upstream.tls"));
+        assert!(!refused("[upstream.tls]\n").contains("upstream.tls.tls"));
     }
 
     #[test]

@@ -37,7 +37,8 @@ pub(crate) async fn run(args: TailArgs) -> Result<ExitCode, Failure> {
     let mut runtime = Runtime::start(&upstream, config, printer).await?;
     let outcome = tokio::select! {
         report = runtime.wait() => return ended(report),
-        _ = done => Ok(ExitCode::SUCCESS),
+        // A dropped sender is a failed printer: the report says why.
+        Ok(()) = done => Ok(ExitCode::SUCCESS),
         () = interrupted => Ok(ExitCode::SUCCESS),
     };
     runtime.stop();
