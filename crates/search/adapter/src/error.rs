@@ -8,9 +8,8 @@ use tidegate_codec::ddl::ActionType;
 use tidegate_codec::row::DecodeError;
 use tidegate_contract::{Breach, error as contract_error};
 use tidegate_core::{CommitTs, Diagnostic, ErrorClass, ResolvedTs, TableId, Ts};
-use tidegate_mini::MiniError;
 use tidegate_mini::bridge::BridgeError;
-use tidegate_puller::PullerError;
+use tidegate_mini::{MiniError, PullerError};
 
 use crate::options::OptionsError;
 use crate::resolver::Inadmissible;

@@ -6,8 +6,7 @@ use bytes::Bytes;
 use tidegate_codec::event::{OwnedRow, RowKind};
 use tidegate_codec::key::record_range;
 use tidegate_core::{KeyspaceId, Op, RawChange, RegionId, TableId, Ts};
-use tidegate_pd::PdClient;
-use tidegate_puller::kv::{KvPair, SnapshotReader};
+use tidegate_mini::{KvPair, SnapshotReader};
 use tokio::sync::{Semaphore, mpsc};
 
 use crate::collection::ReadRequest;
@@ -43,9 +42,8 @@ pub(crate) struct TableReader {
 }
 
 impl TableReader {
-    /// A reader of the cluster that `pd` belongs to.
-    pub(crate) fn new(pd: PdClient, keyspace: Option<KeyspaceId>) -> Self {
-        let snapshot = SnapshotReader::new(pd, keyspace);
+    /// A reader of the tables of `keyspace` through `snapshot`.
+    pub(crate) fn new(snapshot: SnapshotReader, keyspace: Option<KeyspaceId>) -> Self {
         let (sender, events) = mpsc::channel(PAGES_MAX);
         Self { snapshot, keyspace, turns: Arc::new(Semaphore::new(READS_MAX)), sender, events }
     }

@@ -138,7 +138,7 @@ impl Session {
             runtime,
             gateway,
             heard,
-            reader: TableReader::new(around.upstream.pd().clone(), options.keyspace),
+            reader: TableReader::new(around.upstream.snapshot(options.keyspace), options.keyspace),
             link,
             saver,
             rows_before: before.rows_acked,
